@@ -1,0 +1,337 @@
+#include "heap/bin.h"
+
+#include <string.h>
+
+#include "heap/central.h"
+#include "heap/heap.h"
+#include "heap/meta.h"
+#include "heap/remote.h"
+#include "observe/observe.h"
+
+/* Under the stack of a bin that was never used: popping finds NULL, pushing finds it full. Never
+ * written: its top moves one slot either way, and comes back. */
+static void *hak_bin_nothing[3];
+
+#define HAK_ARRAYS_BYTES ((size_t)16 << 10)
+/* Slabs looked at by one refill before it takes what it has. */
+#define HAK_REFILL_SLABS 8u
+
+void hak_bins_init(hak_heap *heap)
+{
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+        heap->hot.bins[c].top = &hak_bin_nothing[1];
+        heap->hot.bins[c].limit = &hak_bin_nothing[1];
+    }
+}
+
+/* ---- Lists of slabs -------------------------------------------------------------------------- */
+
+void hak_slab_list_push(hak_slab_list *list, hak_slab *slab)
+{
+    slab->prev = NULL;
+    slab->next = list->head;
+    if (list->head != NULL)
+        list->head->prev = slab;
+    else
+        list->tail = slab;
+    list->head = slab;
+}
+
+void hak_slab_list_append(hak_slab_list *list, hak_slab *slab)
+{
+    slab->next = NULL;
+    slab->prev = list->tail;
+    if (list->tail != NULL)
+        list->tail->next = slab;
+    else
+        list->head = slab;
+    list->tail = slab;
+}
+
+void hak_slab_list_remove(hak_slab_list *list, hak_slab *slab)
+{
+    if (slab->prev != NULL)
+        slab->prev->next = slab->next;
+    else
+        list->head = slab->next;
+    if (slab->next != NULL)
+        slab->next->prev = slab->prev;
+    else
+        list->tail = slab->prev;
+    slab->next = slab->prev = NULL;
+}
+
+void hak_slab_enlist(hak_heap *heap, hak_slab *slab)
+{
+    hak_bin_back *back = &heap->back[slab->class];
+    if (slab->used < slab->blocks) {
+        slab->state = HAK_SLAB_AVAILABLE;
+        hak_slab_list_push(&back->available, slab);
+        if (slab->used == 0) back->empties++;
+    } else {
+        slab->state = HAK_SLAB_FULL;
+        hak_slab_list_push(&back->full, slab);
+    }
+}
+
+/* ---- Arrays ---------------------------------------------------------------------------------- */
+
+/* Slots of the array of size `size_index`: 16 << size_index, and one for the NULL under them. */
+static void **hak_array_take(hak_heap *heap, unsigned size_index)
+{
+    void **array = heap->arrays_free[size_index];
+    if (array != NULL) {
+        heap->arrays_free[size_index] = array[0];
+        return array;
+    }
+    size_t bytes = (((size_t)16 << size_index) + 1) * sizeof(void *);
+    if (bytes > heap->arrays_left) {
+        /* What is left is too small for anything but a first array: a few hundred bytes. */
+        size_t room = hak_max_size(bytes, HAK_ARRAYS_BYTES);
+        char *more = hak_meta_alloc(room, sizeof(void *));
+        if (more == NULL) return NULL;
+        heap->arrays = more;
+        heap->arrays_left = room;
+    }
+    array = (void **)(void *)heap->arrays;
+    heap->arrays += bytes;
+    heap->arrays_left -= bytes;
+    return array;
+}
+
+/* The most blocks that the knobs let a bin of this class hold. */
+static uint32_t hak_bin_cap_max(const hak_heap *heap, unsigned class)
+{
+    uint32_t bytes = hak_classes[class].bytes;
+    uint64_t by_bytes = bytes == 0 ? 0 : heap->knobs.bin_bytes / bytes;
+    uint64_t cap = by_bytes < heap->knobs.bin_blocks ? by_bytes : heap->knobs.bin_blocks;
+    return cap < 2 ? 2 : (uint32_t)cap;
+}
+
+static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
+{
+    hak_bin_back *back = &heap->back[class];
+    back->cap = cap;
+    heap->hot.bins[class].limit = back->base + cap;
+}
+
+/* Gives a bin its first array, or one with room for `cap`. False without memory: it keeps what it
+ * has. */
+static bool hak_bin_grow_array(hak_heap *heap, unsigned class, uint32_t cap)
+{
+    hak_bin_back *back = &heap->back[class];
+    unsigned size_index = 0;
+    while ((16u << size_index) < cap) size_index++;
+    void **array = hak_array_take(heap, size_index);
+    if (array == NULL) return false;
+    hak_bin *bin = &heap->hot.bins[class];
+    uint32_t count = hak_bin_count(heap, class);
+    array[0] = NULL;
+    if (back->base != NULL) {
+        memcpy(array + 1, back->base + 1, count * sizeof(void *));
+        unsigned old_index = 0;
+        while ((16u << old_index) < back->slots) old_index++;
+        back->base[0] = heap->arrays_free[old_index];
+        heap->arrays_free[old_index] = back->base;
+    }
+    back->base = array;
+    back->slots = 16u << size_index;
+    bin->top = array + count;
+    return true;
+}
+
+/* A bin that was refilled or full doubles its cap, up to what the knobs allow. False where it has no
+ * array and there is no memory for one. */
+static bool hak_bin_grow(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    uint32_t most = hak_bin_cap_max(heap, class);
+    uint32_t cap = back->base == NULL ? heap->knobs.bin_start : back->cap * 2;
+    if (cap > most) cap = most;
+    if (back->base == NULL || cap > back->slots) {
+        if (!hak_bin_grow_array(heap, class, cap)) return back->base != NULL;
+    }
+    if (cap > back->cap) hak_bin_set_cap(heap, class, cap);
+    return true;
+}
+
+/* ---- Slab to bin ----------------------------------------------------------------------------- */
+
+/* Moves up to `want` blocks of a slab to the slots below `end`, lowest address on top. Returns how
+ * many. */
+static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
+{
+    uint32_t bytes = hak_classes[slab->class].bytes;
+    void **slot = end;
+    uint32_t left = want;
+    while (slab->free_words != 0 && left > 0) {
+        unsigned w = hak_lowest_bit(slab->free_words);
+        uint64_t bits = slab->free_bits[w];
+        char *word_start = slab->start + (size_t)w * 64 * bytes;
+        do {
+            *--slot = word_start + (size_t)hak_lowest_bit(bits) * bytes;
+            bits &= bits - 1;
+            left--;
+        } while (bits != 0 && left > 0);
+        slab->free_bits[w] = bits;
+        if (bits == 0) slab->free_words &= slab->free_words - 1;
+    }
+    uint32_t fresh = (uint32_t)(slab->blocks - slab->fresh);
+    if (fresh > left) fresh = left;
+    char *block = slab->start + (size_t)slab->fresh * bytes;
+    for (uint32_t i = 0; i < fresh; i++, block += bytes) *--slot = block;
+    slab->fresh = (uint16_t)(slab->fresh + fresh);
+    uint32_t taken = want - left + fresh;
+    slab->used = (uint16_t)(slab->used + taken);
+    return taken;
+}
+
+/* Where the next slab comes from when the heap has none of the class with room. */
+static hak_slab *hak_bin_next_slab(hak_heap *heap, unsigned class)
+{
+    hak_slab *slab = hak_orphans_adopt(heap, class);
+    if (slab == NULL) slab = hak_slab_new(class, heap);
+    if (slab != NULL) hak_slab_enlist(heap, slab);
+    return slab;
+}
+
+bool hak_bin_refill(hak_heap *heap, unsigned class)
+{
+    uint64_t begun = hak_prof_begin();
+    hak_bin_back *back = &heap->back[class];
+    hak_assert(hak_bin_count(heap, class) == 0);
+    hak_heap_follow_policy(heap);
+    hak_remote_drain(heap);
+    if (!hak_bin_grow(heap, class)) return false;
+    uint32_t want = back->cap * heap->knobs.refill_percent / 100;
+    if (want == 0) want = 1;
+    /* Filled from the top down, so that blocks are given out in the order of their addresses. */
+    void **end = back->base + 1 + want;
+    uint32_t got = 0;
+    for (unsigned tries = 0; got < want && tries < HAK_REFILL_SLABS; tries++) {
+        hak_slab *slab = back->available.head;
+        if (slab == NULL) {
+            /* A new slab only where there is nothing else: what there is serves for now. */
+            if (got > 0) break;
+            slab = hak_remote_poll(heap, class) ? back->available.head
+                                                : hak_bin_next_slab(heap, class);
+            if (slab == NULL) break;
+        }
+        if (slab->used == 0) back->empties--;
+        got += hak_slab_take(slab, end - got, want - got);
+        if (slab->used == slab->blocks) {
+            slab->state = HAK_SLAB_FULL;
+            hak_slab_list_remove(&back->available, slab);
+            hak_slab_list_push(&back->full, slab);
+        }
+    }
+    if (got == 0) return false;
+    if (got < want) memmove(back->base + 1, end - got, got * sizeof(void *));
+    heap->hot.bins[class].top = back->base + got;
+    back->activity++;
+    hak_count(&back->refills, 1);
+    hak_count(&back->refill_blocks, got);
+    hak_trace(HAK_EVENT_REFILL, class, got);
+    hak_prof_end(HAK_PROF_REFILL, begun);
+    return true;
+}
+
+/* ---- Bin to slab ----------------------------------------------------------------------------- */
+
+void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
+{
+    hak_assert((slab->free_bits[word] & mask) == 0);
+    slab->free_bits[word] |= mask;
+    slab->free_words |= 1ull << word;
+    slab->used = (uint16_t)(slab->used - hak_popcount(mask));
+    hak_bin_back *back = &heap->back[slab->class];
+    if (slab->state == HAK_SLAB_FULL) {
+        slab->state = HAK_SLAB_AVAILABLE;
+        hak_slab_list_remove(&back->full, slab);
+        hak_slab_list_append(&back->available, slab);
+    }
+    if (hak_unlikely(slab->used == 0)) {
+        if (back->empties < heap->knobs.empty_slabs) {
+            back->empties++;
+            /* Last in line: fuller slabs first, so that this one may stay empty. */
+            hak_slab_list_remove(&back->available, slab);
+            hak_slab_list_append(&back->available, slab);
+        } else {
+            hak_slab_list_remove(&back->available, slab);
+            hak_slab_delete(slab);
+        }
+    }
+}
+
+void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
+{
+    uint64_t begun = hak_prof_begin();
+    hak_bin_back *back = &heap->back[class];
+    hak_bin *bin = &heap->hot.bins[class];
+    const hak_class_info *info = &hak_classes[class];
+    uint32_t have = hak_bin_count(heap, class);
+    if (count > have) count = have;
+    if (count == 0) return;
+    void **blocks = back->base + 1;
+    uint32_t i = 0;
+    while (i < count) {
+        /* Neighbours in the array often lie in one word of one slab's bitmap: one update for all. */
+        hak_slab *slab = hak_slab_of(blocks[i]);
+        size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
+        uintptr_t start = (uintptr_t)slab->start;
+        unsigned index = hak_block_index(info, (uintptr_t)blocks[i] - start);
+        unsigned word = index / 64;
+        uint64_t mask = 1ull << (index % 64);
+        for (i++; i < count; i++) {
+            uintptr_t offset = (uintptr_t)blocks[i] - start;
+            if (offset >= slab_bytes) break;
+            index = hak_block_index(info, offset);
+            if (index / 64 != word) break;
+            mask |= 1ull << (index % 64);
+        }
+        hak_slab_put(heap, slab, word, mask);
+    }
+    memmove(blocks, blocks + count, (have - count) * sizeof(void *));
+    bin->top -= count;
+    back->activity++;
+    hak_count(&back->spills, 1);
+    hak_count(&back->spill_blocks, count);
+    hak_trace(HAK_EVENT_SPILL, class, count);
+    hak_prof_end(HAK_PROF_SPILL, begun);
+}
+
+void hak_bin_make_room(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    hak_heap_follow_policy(heap);
+    uint32_t cap = back->cap;
+    hak_bin_grow(heap, class);
+    if (back->base == NULL || back->cap > cap) return;
+    uint32_t count = cap * heap->knobs.spill_percent / 100;
+    hak_bin_spill(heap, class, count > 0 ? count : 1);
+}
+
+/* Never above what it holds: the hot path looks for a full bin by equality. */
+static void hak_bin_lower(hak_heap *heap, unsigned class, uint32_t cap)
+{
+    uint32_t count = hak_bin_count(heap, class);
+    if (count > cap) hak_bin_spill(heap, class, count - cap);
+    hak_bin_set_cap(heap, class, cap);
+}
+
+void hak_bin_bound(hak_heap *heap, unsigned class)
+{
+    uint32_t most = hak_bin_cap_max(heap, class);
+    if (heap->back[class].cap > most) hak_bin_lower(heap, class, most);
+}
+
+void hak_bins_idle(hak_heap *heap)
+{
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        hak_bin_back *back = &heap->back[c];
+        if (back->base == NULL) continue;
+        if (back->activity == 0 && back->cap > heap->knobs.bin_start)
+            hak_bin_lower(heap, c, back->cap / 2);
+        back->activity = 0;
+    }
+}

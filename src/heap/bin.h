@@ -1,0 +1,47 @@
+/* bin.h: moving blocks between a heap's bins and its slabs.
+ *
+ * Callers: the slow paths of the thread that has the heap; nobody else. Takes the central lock (for
+ * a new slab, an empty one, an adoption) and through it the system.
+ */
+#ifndef HAK_HEAP_BIN_H
+#define HAK_HEAP_BIN_H
+
+#include "heap/types.h"
+
+/* Fills an empty bin: from slabs that have room, else from adopted or new ones. False without
+ * memory. */
+bool hak_bin_refill(hak_heap *heap, unsigned class);
+
+/* Makes room in a full bin: lets it grow, or moves its oldest blocks back to their slabs. */
+void hak_bin_make_room(hak_heap *heap, unsigned class);
+
+/* Moves the oldest `count` blocks of a bin back to their slabs. */
+void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
+
+HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
+{
+    void **base = heap->back[class].base;
+    return base == NULL ? 0 : (uint32_t)(heap->hot.bins[class].top - base);
+}
+
+/* Halves the caps of bins that were idle since the last call, and spills what is above. */
+void hak_bins_idle(hak_heap *heap);
+
+/* Lowers a bin's cap to what the knobs allow now, and spills what is above. */
+void hak_bin_bound(hak_heap *heap, unsigned class);
+
+/* Puts `mask` of word `word` back into a slab of this heap: used by spills and drains. May delete the
+ * slab: the caller must not touch it afterwards. */
+void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask);
+
+/* Sets the bins to "never used". */
+void hak_bins_init(hak_heap *heap);
+
+/* Puts an orphan or fresh slab, already tagged, into the heap's lists. */
+void hak_slab_enlist(hak_heap *heap, hak_slab *slab);
+
+void hak_slab_list_push(hak_slab_list *list, hak_slab *slab);
+void hak_slab_list_append(hak_slab_list *list, hak_slab *slab);
+void hak_slab_list_remove(hak_slab_list *list, hak_slab *slab);
+
+#endif

@@ -1,0 +1,75 @@
+/* central.h: what all heaps share: the region, superslabs, free chunks and units, purging.
+ *
+ * Everything here is done under hak_central_lock (rank CENTRAL), which these functions take
+ * themselves unless their name ends in _locked. No lock of a lower rank may be asked for inside.
+ */
+#ifndef HAK_HEAP_CENTRAL_H
+#define HAK_HEAP_CENTRAL_H
+
+#include "heap/types.h"
+
+extern hak_lock hak_central_lock;
+
+/* Reserves the first piece of the region and the chunk map. Idempotent; called with the central lock
+ * not held. False where the system gives no address space: every allocation then fails. */
+bool hak_central_init(void);
+
+/* Superslab of an address below hak_chunk_map.end, or NULL. No lock: the table only grows. */
+hak_superslab *hak_superslab_of(const void *address);
+
+/* The slab that a block of ours lies in. The tag must have said that it is one. */
+hak_slab *hak_slab_of(const void *block);
+
+/* A fresh slab of `class` for `heap`: its header filled, its chunks tagged. NULL without memory. */
+hak_slab *hak_slab_new(unsigned class, hak_heap *heap);
+
+/* Gives a slab back, none of whose blocks is used. */
+void hak_slab_delete(hak_slab *slab);
+void hak_slab_delete_locked(hak_slab *slab);
+
+/* Makes `heap` (or the orphans) the slab's owner. */
+void hak_slab_tag(hak_slab *slab, uint32_t owner);
+
+/* A span of `units`, 1 .. HAK_SUPERSLAB_UNITS, on a multiple of `align_units` (a power of two). *zeroed
+ * says whether it is known to read as zeros. NULL without memory. */
+char *hak_span_new(uint32_t units, uint32_t align_units, bool *zeroed);
+void hak_span_delete(char *span, uint32_t units);
+
+/* Units of the span that starts exactly at `address`, 0 where none does. No lock: only the owner of
+ * a block may ask about it. */
+uint32_t hak_span_units(const void *address);
+
+/* Marks a span as freed and kept in a slot: hak_span_units then says 0, so that freeing it once more
+ * is noticed. Only the thread that has the slot may. */
+#define HAK_SPAN_KEPT 0x8000u
+void hak_span_keep(const void *address, bool kept);
+
+void hak_span_set_site(const void *address, uint32_t site);
+uint32_t hak_span_site(const void *address);
+
+/* Changes the length of a span where it stands; false where the units behind it are taken. *zeroed
+ * as in hak_span_new, for the units gained. */
+bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroed);
+
+/* Gives back what is owed: empty pages beyond retain_bytes and older than purge_delay, at most
+ * purge_batch. With `all`, every empty page. Returns the bytes given back. */
+size_t hak_central_purge(bool all);
+
+/* Whether a purge is worth a look at the clock. No lock. */
+bool hak_central_purge_due(void);
+
+typedef struct hak_central_stats {
+    uint64_t reserved_bytes;
+    uint64_t mapped_bytes;
+    uint64_t slab_bytes;
+    uint64_t span_bytes;
+    uint64_t free_dirty_bytes;
+    uint64_t purged_bytes;
+    uint64_t purge_calls;
+} hak_central_stats;
+void hak_central_stats_read(hak_central_stats *out);
+
+/* Adds to the purged bytes what is given back elsewhere (BigCache). */
+void hak_central_count_purge(uint64_t bytes, uint64_t calls);
+
+#endif

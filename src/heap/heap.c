@@ -1,0 +1,201 @@
+#include "heap/heap.h"
+
+#include <pthread.h>
+
+#include "heap/bin.h"
+#include "heap/central.h"
+#include "heap/large.h"
+#include "heap/meta.h"
+#include "heap/remote.h"
+#include "observe/observe.h"
+#include "os/os.h"
+#include "policy/policy.h"
+
+/* Of a tag that is no slab's. */
+#define HAK_TAG_OF_NOBODY ((uint64_t)UINT32_MAX << 32)
+/* Heartbeats between two looks at bins that stand idle, and at orphans. */
+#define HAK_BEATS_IDLE 16u
+
+/* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
+hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
+hak_hot hak_heap_gone = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
+__thread hak_hot *hak_heap_tls = &hak_heap_none;
+
+hak_lock hak_heaps_lock = HAK_LOCK_INIT(HAK_RANK_HEAPS);
+static hak_heap *hak_heaps_all;
+static hak_heap *hak_heaps_free;
+static uint32_t hak_heaps_next_owner = HAK_OWNER_FIRST;
+
+static pthread_key_t hak_thread_key;
+static _Atomic bool hak_thread_key_ready;
+
+/* ---- Taking and giving up -------------------------------------------------------------------- */
+
+static void hak_countdown_start(hak_heap *heap)
+{
+    heap->countdown_start = (int64_t)heap->knobs.heartbeat_bytes;
+    __atomic_store_n(&heap->hot.countdown, heap->countdown_start, __ATOMIC_RELAXED);
+}
+
+uint64_t hak_heap_served(const hak_heap *heap)
+{
+    return hak_count_read(&heap->served_before) +
+           (uint64_t)(heap->countdown_start -
+                      __atomic_load_n(&heap->hot.countdown, __ATOMIC_RELAXED));
+}
+
+/* A heap without a thread, or a new one. */
+static hak_heap *hak_heap_take(void)
+{
+    if (!hak_central_init()) return NULL;
+    uint64_t begun = hak_prof_begin();
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *heap = hak_heaps_free;
+    bool reused = heap != NULL;
+    if (reused) {
+        hak_heaps_free = heap->next_free;
+    } else if (hak_heaps_next_owner <= HAK_OWNER_MAX) {
+        heap = hak_meta_alloc(sizeof *heap, HAK_CACHE_LINE);
+        if (heap != NULL) {
+            heap->owner = hak_heaps_next_owner++;
+            heap->hot.tag = (uint64_t)heap->owner << HAK_TAG_OWNER_SHIFT;
+            heap->knobs.generation = UINT64_MAX;
+            hak_bins_init(heap);
+            heap->next_all = hak_heaps_all;
+            hak_heaps_all = heap;
+        }
+    }
+    if (heap != NULL) heap->live = true;
+    hak_lock_drop(&hak_heaps_lock);
+    if (heap != NULL) {
+        hak_heap_follow_policy(heap);
+        hak_countdown_start(heap);
+        hak_trace(HAK_EVENT_HEAP_TAKE, heap->owner, reused);
+    }
+    hak_prof_end(HAK_PROF_HEAP, begun);
+    return heap;
+}
+
+void hak_heap_empty(hak_heap *heap)
+{
+    hak_remote_flush(heap);
+    hak_remote_drain(heap);
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        hak_bin_spill(heap, c, hak_bin_count(heap, c));
+    hak_large_flush(heap, 0);
+}
+
+static void hak_heap_give(hak_heap *heap)
+{
+    uint64_t begun = hak_prof_begin();
+    hak_heap_empty(heap);
+    unsigned left = hak_orphans_leave(heap);
+    hak_count(&heap->served_before,
+              (uint64_t)(heap->countdown_start - heap->hot.countdown));
+    heap->countdown_start = heap->hot.countdown = 0;
+    hak_mailbox_forward(heap);
+    hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, left);
+    hak_lock_take(&hak_heaps_lock);
+    heap->live = false;
+    heap->next_free = hak_heaps_free;
+    hak_heaps_free = heap;
+    hak_lock_drop(&hak_heaps_lock);
+    hak_prof_end(HAK_PROF_HEAP, begun);
+}
+
+static void hak_thread_ends(void *hot)
+{
+    hak_heap_tls = &hak_heap_gone;
+    if (hot != NULL) hak_heap_give(hak_heap_of(hot));
+}
+
+void hak_heap_watch_threads(void)
+{
+    if (pthread_key_create(&hak_thread_key, hak_thread_ends) == 0)
+        atomic_store_explicit(&hak_thread_key_ready, true, memory_order_release);
+}
+
+hak_heap *hak_heap_mine(hak_hot *hot)
+{
+    if (hak_likely(hak_heap_is_real(hot))) return hak_heap_of(hot);
+    if (hot == &hak_heap_gone) return NULL;
+    hak_heap *heap = hak_heap_take();
+    if (heap == NULL) return NULL;
+    /* First the pointer: pthread_setspecific may allocate. Pairs with the release store above. The
+     * thread that runs the constructors may lack the key: it ends with the process. */
+    hak_heap_tls = &heap->hot;
+    if (atomic_load_explicit(&hak_thread_key_ready, memory_order_acquire))
+        pthread_setspecific(hak_thread_key, heap);
+    return heap;
+}
+
+hak_heap *hak_heap_borrow(void)
+{
+    return hak_heap_take();
+}
+
+void hak_heap_return(hak_heap *heap)
+{
+    hak_heap_give(heap);
+}
+
+void hak_heaps_each(void (*visit)(hak_heap *heap, void *context), void *context)
+{
+    hak_lock_take(&hak_heaps_lock);
+    visit(&hak_orphans, context);
+    for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all) visit(heap, context);
+    hak_lock_drop(&hak_heaps_lock);
+}
+
+/* ---- Policy ---------------------------------------------------------------------------------- */
+
+/* Bins that hold more than the knobs now allow give it back. */
+static void hak_heap_lower_caps(hak_heap *heap)
+{
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) hak_bin_bound(heap, c);
+}
+
+void hak_heap_follow_policy(hak_heap *heap)
+{
+    uint64_t generation = atomic_load_explicit(&hak_policy_generation, memory_order_acquire);
+    if (hak_likely(heap->knobs.generation == generation)) return;
+    hak_policy policy;
+    if (hak_policy_read(&policy) != 0) return;
+    const uint64_t *value = policy.value;
+    heap->knobs = (hak_heap_knobs){
+        .generation = generation,
+        .bin_bytes = value[HAK_KNOB_BIN_BYTES],
+        .heartbeat_bytes = value[HAK_KNOB_HEARTBEAT_BYTES],
+        .out_bytes = value[HAK_KNOB_OUT_BYTES],
+        .large_slot_bytes = value[HAK_KNOB_LARGE_SLOT_BYTES],
+        .large_waste = (uint32_t)value[HAK_KNOB_LARGE_WASTE],
+        .bin_blocks = (uint32_t)value[HAK_KNOB_BIN_BLOCKS],
+        .bin_start = (uint32_t)value[HAK_KNOB_BIN_START],
+        .refill_percent = (uint32_t)value[HAK_KNOB_REFILL_PERCENT],
+        .spill_percent = (uint32_t)value[HAK_KNOB_SPILL_PERCENT],
+        .out_blocks = (uint32_t)value[HAK_KNOB_OUT_BLOCKS],
+        .empty_slabs = (uint32_t)value[HAK_KNOB_EMPTY_SLABS],
+    };
+    hak_heap_lower_caps(heap);
+    hak_large_flush(heap, heap->knobs.large_slot_bytes);
+}
+
+/* ---- Heartbeat ------------------------------------------------------------------------------- */
+
+void hak_heartbeat(hak_heap *heap, unsigned class)
+{
+    uint64_t begun = hak_prof_begin();
+    uint64_t served = (uint64_t)(heap->countdown_start - heap->hot.countdown);
+    hak_count(&heap->served_before, served);
+    /* A request meets the heartbeat as often as its share of the bytes: so the interval's bytes,
+     * credited to its class, estimate without bias what each class served. */
+    hak_count(&heap->back[class].sampled_bytes, served);
+    hak_count(&heap->count.heartbeats, 1);
+    hak_heap_follow_policy(heap);
+    hak_countdown_start(heap);
+    hak_remote_flush(heap);
+    hak_remote_drain(heap);
+    if (++heap->beats % HAK_BEATS_IDLE == 0) hak_bins_idle(heap);
+    hak_prof_end(HAK_PROF_HEARTBEAT, begun);
+    if (hak_central_purge_due()) hak_central_purge(false);
+}

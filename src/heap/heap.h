@@ -1,0 +1,40 @@
+/* heap.h: a thread's heap: taken at its first allocation, given up at its end, kept for the next.
+ *
+ * Heaps are never freed; a dead one keeps its number, and its next thread finds it without slabs.
+ * Locks: HEAPS for the lists of heaps; CENTRAL inside.
+ */
+#ifndef HAK_HEAP_HEAP_H
+#define HAK_HEAP_HEAP_H
+
+#include "heap/types.h"
+
+extern hak_lock hak_heaps_lock;
+
+/* The calling thread's heap, made if need be. NULL without memory, and in a thread that has given its
+ * heap up. */
+hak_heap *hak_heap_mine(hak_hot *hot);
+
+/* A heap for the time of one call, in a thread that has given its own up. NULL without memory. */
+hak_heap *hak_heap_borrow(void);
+void hak_heap_return(hak_heap *heap);
+
+/* Takes over the policy in force if it has changed. */
+void hak_heap_follow_policy(hak_heap *heap);
+
+/* The countdown ran out: counts the bytes served, does what is owed, starts it anew. `class` is that
+ * of the request that met it. */
+void hak_heartbeat(hak_heap *heap, unsigned class);
+
+/* Spills every bin, posts what is gathered, gives large slots back. */
+void hak_heap_empty(hak_heap *heap);
+
+/* Called by the constructor: from here on a thread's end gives its heap up. */
+void hak_heap_watch_threads(void);
+
+/* Bytes served by this heap so far, exactly. */
+uint64_t hak_heap_served(const hak_heap *heap);
+
+/* Calls `visit` for every heap there is, hak_orphans among them, under HAK_RANK_HEAPS. */
+void hak_heaps_each(void (*visit)(hak_heap *heap, void *context), void *context);
+
+#endif

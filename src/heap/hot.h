@@ -1,0 +1,159 @@
+/* hot.h: the hot path of malloc and free, and the few fields that it touches.
+ *
+ * Included by every entry point, C and C++ (hence no C11 atomics here), and inlined into each. The
+ * whole state of the hot path is one line of the heap, one bin, and one word of the chunk map:
+ *
+ *   malloc   size -> bin by arithmetic; bytes off the countdown; pop the bin's array
+ *   free     address -> tag by one load; tag ^ own tag -> bin; push the bin's array
+ *
+ * What is not the common case fails one of the tests that are there anyway (size, countdown, empty
+ * bin, full bin, foreign tag) and goes to the slow path with nothing done. Takes no lock, makes no
+ * system call, reads no clock. tests/golden/ counts its instructions, loads, stores and branches.
+ */
+#ifndef HAK_HEAP_HOT_H
+#define HAK_HEAP_HOT_H
+
+#include "base/bits.h"
+
+/* A class's number times 16 is its offset into the bins, and for tiny classes its size as well. */
+#define HAK_TINY_MAX 1024u
+#define HAK_CLASS_SHIFT 4
+#define HAK_CLASS_COUNT 113 /* 0 unused; 1..64 tiny; 65..104 mid; 105..112 learned */
+#define HAK_CLASS_OFFSET_MAX ((HAK_CLASS_COUNT - 1u) << HAK_CLASS_SHIFT)
+
+#define HAK_CHUNK_SHIFT 16 /* granule of the chunk map: 64 KiB */
+
+/* A stack of pointers to free blocks, outside user memory. top points at the last one pushed; under
+ * the first one lies a NULL, so that an empty bin needs no bound; limit is where top stands when the
+ * bin is full. A bin that was never used has top at a NULL and limit equal to top. */
+typedef struct hak_bin {
+    void **top;
+    void **limit;
+} hak_bin;
+
+/* The head of a heap: what the hot path touches. */
+typedef struct hak_hot {
+    int64_t countdown; /* bytes until the next heartbeat */
+    uint64_t tag;      /* of this heap's slabs, with class 0 */
+    hak_bin bins[HAK_CLASS_COUNT];
+} hak_hot;
+
+struct hak_heap;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The chunk map: for each 64 KiB of the address space below `end` chunks, a tag: the owner's number
+ * and the class's offset, or 0 where the memory isn't ours. Read-only zeros until used. */
+typedef struct hak_chunk_map_view {
+    uint32_t *tags;
+    uint64_t end;
+} hak_chunk_map_view;
+extern hak_chunk_map_view hak_chunk_map __attribute__((visibility("hidden")));
+
+/* The calling thread's heap. Never NULL: a thread without one has hak_heap_none, whose bins are all
+ * empty and whose tag matches nothing. */
+extern __thread hak_hot *hak_heap_tls
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Everything that the hot path does not do, with nothing done yet. Return NULL with errno ENOMEM. */
+void *hak_malloc_slow(size_t size, hak_hot *heap) __attribute__((visibility("hidden")));
+void hak_free_slow(void *block, hak_hot *heap) __attribute__((visibility("hidden")));
+/* A block of at least `size` bytes aligned to the power of two `alignment`. */
+void *hak_aligned_slow(size_t alignment, size_t size) __attribute__((visibility("hidden")));
+
+/* The two moves of a bin's top, each leaving it one slot on whatever comes of it. Written as x86-64
+ * instructions because compilers spend one more each on them: they do not fold load, add and store
+ * into one instruction where the old value is needed too, nor use one address for both fields. Plain
+ * C elsewhere, and in debug and sanitizer builds, which must see the accesses. */
+#if defined(__x86_64__) && !defined(__ILP32__) && !defined(HAK_DEBUG)
+#define HAK_HOT_ASM 1
+#endif
+
+HAK_INLINE void **hak_bin_pop_slot(hak_bin *bin)
+{
+    void **top;
+#if defined(HAK_HOT_ASM)
+    __asm__("movq %[bin], %[top]\n\t"
+            "subq $8, %[bin]"
+            : [top] "=&r"(top), [bin] "+m"(bin->top)
+            :
+            : "cc");
+#else
+    top = bin->top;
+    bin->top = top - 1;
+#endif
+    return top;
+}
+
+/* Sets *full where top stood at the limit: the slot returned is then not the bin's to write. */
+HAK_INLINE void **hak_bin_push_slot(hak_bin *bin, bool *full)
+{
+    void **top;
+#if defined(HAK_HOT_ASM)
+    __asm__("movq %[bin], %[top]\n\t"
+            "addq $8, %[bin]\n\t"
+            "cmpq %H[bin], %[top]"
+            : [top] "=&r"(top), [bin] "+o"(*bin), "=@cce"(*full)
+            :
+            : "cc");
+#else
+    top = bin->top;
+    bin->top = top + 1;
+    *full = top == bin->limit;
+#endif
+    return top + 1;
+}
+
+HAK_INLINE hak_bin *hak_bin_at(hak_hot *heap, size_t offset)
+{
+    return (hak_bin *)(void *)((char *)heap->bins + offset);
+}
+
+/* `slow` is a constant, called in tail position. What it finds: for size > HAK_TINY_MAX, nothing
+ * done. Below, the countdown taken off; and where that is not negative, the bin was empty and its top
+ * stands one slot too low (hak_malloc_slow puts it right: undoing it here would cost the hot path an
+ * instruction). */
+HAK_INLINE void *hak_hot_alloc(size_t size, void *(*slow)(size_t, hak_hot *))
+{
+    hak_hot *heap = hak_heap_tls;
+    if (hak_unlikely(size > HAK_TINY_MAX)) return slow(size, heap);
+    /* malloc(0) has offset 0, whose bin is always empty: the slow path makes it 16. */
+    size_t offset = (size + 15) & ~(size_t)15;
+    heap->countdown -= (int64_t)offset;
+    if (hak_unlikely(heap->countdown < 0)) return slow(size, heap);
+    void *block = *hak_bin_pop_slot(hak_bin_at(heap, offset));
+    if (hak_unlikely(block == NULL)) return slow(size, heap);
+    return block;
+}
+
+/* hak_free_slow finds the top of the bin one slot too high where the block is this heap's own: the
+ * bin was full. */
+HAK_INLINE void hak_hot_free(void *block)
+{
+    hak_hot *heap = hak_heap_tls;
+    uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    if (hak_unlikely(chunk >= hak_chunk_map.end)) {
+        hak_free_slow(block, heap);
+        return;
+    }
+    uint64_t offset = hak_chunk_map.tags[chunk] ^ heap->tag;
+    if (hak_unlikely(offset > HAK_CLASS_OFFSET_MAX)) {
+        hak_free_slow(block, heap);
+        return;
+    }
+    bool full;
+    void **slot = hak_bin_push_slot(hak_bin_at(heap, offset), &full);
+    if (hak_unlikely(full)) {
+        hak_free_slow(block, heap);
+        return;
+    }
+    *slot = block;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,314 @@
+#include "heap/remote.h"
+
+#include "heap/bin.h"
+#include "heap/central.h"
+#include "observe/observe.h"
+
+/* Orphans looked at in one search of a class: bounds the time under the central lock. */
+#define HAK_ADOPT_TRIES 16u
+/* Full slabs looked at before a new one is taken, in case their mail lies with a thread that sleeps. */
+#define HAK_POLL_TRIES 4u
+
+hak_heap hak_orphans = {.owner = HAK_OWNER_ORPHAN};
+
+/* ---- Post ------------------------------------------------------------------------------------ */
+
+/* Pairs: the release CAS with the acquire exchange in hak_remote_drain. */
+static void hak_remote_mail(hak_slab *slab)
+{
+    hak_heap *owner = atomic_load_explicit(&slab->owner, memory_order_acquire);
+    hak_slab *head = atomic_load_explicit(&owner->mailbox, memory_order_relaxed);
+    do {
+        atomic_store_explicit(&slab->mail_next, head, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(&owner->mailbox, &head, slab,
+                                                    memory_order_release, memory_order_relaxed));
+}
+
+/* Sets bits, and says whether the slab must be mailed. Sequentially consistent on both sides: with
+ * set-bits then look-at-flag here and clear-flag then take-bits in the drain, one of the two sees the
+ * other. A flag that is set already is only read: the line stays shared among posters. */
+static void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
+{
+    atomic_fetch_or_explicit(&slab->remote_bits[word], mask, memory_order_seq_cst);
+    if (atomic_load_explicit(&slab->mailed, memory_order_seq_cst) != 0) return;
+    if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0)
+        hak_remote_mail(slab);
+}
+
+/* Where a block of ours lies, without a look at the owner's line of its slab. */
+static hak_slab *hak_remote_locate(const void *block, size_t *offset, unsigned *class)
+{
+    hak_superslab *s = hak_superslab_of(block);
+    uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
+    hak_slab *slab = &s->slabs[chunk & (HAK_SUPERSLAB_CHUNKS - 1)];
+    *class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
+    *offset = ((size_t)slab->lead << HAK_CHUNK_SHIFT) + ((uintptr_t)block & (HAK_CHUNK_BYTES - 1));
+    return slab - slab->lead;
+}
+
+void hak_remote_post_one(void *block)
+{
+    size_t offset;
+    unsigned class;
+    hak_slab *slab = hak_remote_locate(block, &offset, &class);
+    unsigned index = hak_block_index(&hak_classes[class], offset);
+    hak_remote_post(slab, index / 64, 1ull << (index % 64));
+}
+
+void hak_remote_flush(hak_heap *heap)
+{
+    uint32_t count = heap->out_count;
+    if (count == 0) return;
+    uint64_t begun = hak_prof_begin();
+    uint32_t posts = 0;
+    uint32_t i = 0;
+    while (i < count) {
+        size_t offset;
+        unsigned class;
+        hak_slab *slab = hak_remote_locate(heap->out[i], &offset, &class);
+        const hak_class_info *info = &hak_classes[class];
+        uintptr_t start = (uintptr_t)heap->out[i] - offset;
+        size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
+        unsigned index = hak_block_index(info, offset);
+        unsigned word = index / 64;
+        uint64_t mask = 1ull << (index % 64);
+        /* Frees tend to come in the order of the allocations: one atomic for a run of them. */
+        for (i++; i < count; i++) {
+            offset = (uintptr_t)heap->out[i] - start;
+            if (offset >= slab_bytes) break;
+            index = hak_block_index(info, offset);
+            if (index / 64 != word) break;
+            mask |= 1ull << (index % 64);
+        }
+        hak_remote_post(slab, word, mask);
+        posts++;
+    }
+    heap->out_count = 0;
+    heap->out_bytes = 0;
+    hak_count(&heap->count.remote_posted, count);
+    hak_trace(HAK_EVENT_POST, count, posts);
+    hak_prof_end(HAK_PROF_POST, begun);
+}
+
+void hak_remote_free(hak_heap *heap, void *block)
+{
+    uint32_t tag = __atomic_load_n(
+        &hak_chunk_map.tags[(uintptr_t)block >> HAK_CHUNK_SHIFT], __ATOMIC_RELAXED);
+    unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
+    heap->out[heap->out_count++] = block;
+    heap->out_bytes += hak_classes[class].bytes;
+    if (heap->out_count >= heap->knobs.out_blocks || heap->out_bytes >= heap->knobs.out_bytes)
+        hak_remote_flush(heap);
+}
+
+/* ---- Drain ----------------------------------------------------------------------------------- */
+
+/* Whether a slab has remote frees that nobody has taken. */
+static bool hak_remote_any(hak_slab *slab)
+{
+    for (unsigned w = 0; w < HAK_BITMAP_WORDS; w++) {
+        if (w >= slab->words) break;
+        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_relaxed) != 0) return true;
+    }
+    return false;
+}
+
+/* Takes a slab's remote frees into its own bitmap; for the owner. May delete the slab. Returns how
+ * many blocks. */
+static uint32_t hak_remote_collect(hak_heap *heap, hak_slab *slab)
+{
+    uint32_t blocks = 0;
+    unsigned words = slab->words;
+    unsigned used = slab->used;
+    for (unsigned w = 0; w < words && used > 0; w++) {
+        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_relaxed) == 0) continue;
+        uint64_t mask = atomic_exchange_explicit(&slab->remote_bits[w], 0, memory_order_seq_cst);
+        unsigned count = hak_popcount(mask);
+        blocks += count;
+        used -= count;
+        /* The last put deletes a slab that is empty then, so `used` is kept here. */
+        hak_slab_put(heap, slab, w, mask);
+    }
+    return blocks;
+}
+
+/* Takes in one mailbox. For the thread that has the heap; for hak_orphans, whoever holds the central
+ * lock. */
+static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
+{
+    uint64_t blocks = 0;
+    /* Pairs: the release CAS in hak_remote_mail. */
+    hak_slab *slab = atomic_exchange_explicit(&heap->mailbox, NULL, memory_order_acquire);
+    while (slab != NULL) {
+        /* Read before the flag is cleared: afterwards a poster may mail the slab anew. */
+        hak_slab *next = atomic_load_explicit(&slab->mail_next, memory_order_relaxed);
+        atomic_exchange_explicit(&slab->mailed, 0, memory_order_seq_cst);
+        if (atomic_load_explicit(&slab->owner, memory_order_acquire) == heap) {
+            if (slab->state != HAK_SLAB_NONE) blocks += hak_remote_collect(heap, slab);
+        } else if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0) {
+            /* It changed hands while it lay here. Mailed on even without bits: whether there are
+             * any is for its owner to read. */
+            hak_remote_mail(slab);
+        }
+        (*slabs)++;
+        slab = next;
+    }
+    return blocks;
+}
+
+void hak_remote_drain(hak_heap *heap)
+{
+    if (atomic_load_explicit(&heap->mailbox, memory_order_relaxed) == NULL) return;
+    uint64_t begun = hak_prof_begin();
+    uint64_t slabs = 0;
+    uint64_t blocks = hak_mailbox_drain(heap, &slabs);
+    hak_count(&heap->count.remote_drained, blocks);
+    hak_trace(HAK_EVENT_DRAIN, blocks, slabs);
+    hak_prof_end(HAK_PROF_DRAIN, begun);
+}
+
+bool hak_remote_poll(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    for (unsigned i = 0; i < HAK_POLL_TRIES && back->full.tail != NULL; i++) {
+        /* Oldest first, and what is found without bits goes behind the others. */
+        hak_slab *slab = back->full.tail;
+        if (hak_remote_any(slab)) {
+            hak_count(&heap->count.remote_drained, hak_remote_collect(heap, slab));
+            return back->available.head != NULL;
+        }
+        hak_slab_list_remove(&back->full, slab);
+        hak_slab_list_push(&back->full, slab);
+    }
+    return false;
+}
+
+/* ---- Orphans --------------------------------------------------------------------------------- */
+
+/* Orphans of each class, so that a search that would find nothing takes no lock. Written under the
+ * central lock. */
+static _Atomic uint32_t hak_orphans_count[HAK_CLASS_COUNT];
+
+static void hak_orphans_counted(unsigned class, int change)
+{
+    uint32_t count = atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed);
+    atomic_store_explicit(&hak_orphans_count[class], count + (uint32_t)change,
+                          memory_order_relaxed);
+}
+
+/* Gives back an orphan that is empty. */
+static void hak_orphan_delete_locked(hak_slab *slab)
+{
+    hak_bin_back *back = &hak_orphans.back[slab->class];
+    hak_slab_list_remove(&back->available, slab);
+    back->empties--;
+    hak_orphans_counted(slab->class, -1);
+    hak_slab_delete_locked(slab);
+}
+
+static void hak_orphan_collect_locked(hak_slab *slab)
+{
+    hak_count(&hak_orphans.count.remote_drained, hak_remote_collect(&hak_orphans, slab));
+}
+
+static void hak_orphans_drain_locked(void)
+{
+    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
+    uint64_t slabs = 0;
+    hak_count(&hak_orphans.count.remote_drained, hak_mailbox_drain(&hak_orphans, &slabs));
+}
+
+unsigned hak_orphans_leave(hak_heap *heap)
+{
+    unsigned left = 0;
+    hak_lock_take(&hak_central_lock);
+    /* Orphans that run empty are deleted by whoever holds the lock, not by hak_slab_put. */
+    hak_orphans.knobs.empty_slabs = UINT32_MAX;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        hak_bin_back *back = &heap->back[c];
+        hak_slab_list *lists[] = {&back->available, &back->full};
+        for (unsigned l = 0; l < HAK_COUNT_OF(lists); l++) {
+            for (hak_slab *slab = lists[l]->head; slab != NULL;) {
+                hak_slab *next = slab->next;
+                hak_slab_list_remove(lists[l], slab);
+                if (slab->used == 0) {
+                    hak_slab_delete_locked(slab);
+                } else {
+                    hak_slab_tag(slab, HAK_OWNER_ORPHAN);
+                    /* Pairs: the acquire loads of posters and drains. */
+                    atomic_store_explicit(&slab->owner, &hak_orphans, memory_order_release);
+                    hak_slab_enlist(&hak_orphans, slab);
+                    hak_orphans_counted(c, 1);
+                    left++;
+                }
+                slab = next;
+            }
+        }
+        back->empties = 0;
+    }
+    hak_lock_drop(&hak_central_lock);
+    return left;
+}
+
+hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
+{
+    if (atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed) == 0) return NULL;
+    hak_bin_back *back = &hak_orphans.back[class];
+    hak_lock_take(&hak_central_lock);
+    hak_orphans_drain_locked();
+    if (back->available.head == NULL) {
+        for (unsigned i = 0; i < HAK_ADOPT_TRIES && back->full.tail != NULL; i++) {
+            hak_slab *slab = back->full.tail;
+            if (hak_remote_any(slab)) {
+                hak_orphan_collect_locked(slab);
+                break;
+            }
+            hak_slab_list_remove(&back->full, slab);
+            hak_slab_list_push(&back->full, slab);
+        }
+    }
+    hak_slab *slab = back->available.head;
+    if (slab != NULL) {
+        hak_slab_list_remove(&back->available, slab);
+        if (slab->used == 0) back->empties--;
+        hak_orphans_counted(class, -1);
+        /* Pairs: the acquire loads of posters and drains. */
+        atomic_store_explicit(&slab->owner, heap, memory_order_release);
+        hak_slab_tag(slab, heap->owner);
+    }
+    hak_lock_drop(&hak_central_lock);
+    if (slab != NULL) {
+        hak_count(&heap->count.adopted, 1);
+        hak_trace(HAK_EVENT_ADOPT, class, (uint64_t)(slab->blocks - slab->used));
+    }
+    return slab;
+}
+
+void hak_orphans_tidy(void)
+{
+    hak_lock_take(&hak_central_lock);
+    hak_orphans_drain_locked();
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        hak_bin_back *back = &hak_orphans.back[c];
+        for (hak_slab *slab = back->full.head; slab != NULL;) {
+            hak_slab *next = slab->next;
+            if (hak_remote_any(slab)) hak_orphan_collect_locked(slab);
+            slab = next;
+        }
+        for (hak_slab *slab = back->available.head; slab != NULL;) {
+            hak_slab *next = slab->next;
+            if (hak_remote_any(slab)) hak_orphan_collect_locked(slab);
+            if (slab->used == 0) hak_orphan_delete_locked(slab);
+            slab = next;
+        }
+    }
+    hak_lock_drop(&hak_central_lock);
+}
+
+void hak_mailbox_forward(hak_heap *heap)
+{
+    uint64_t slabs = 0;
+    if (atomic_load_explicit(&heap->mailbox, memory_order_relaxed) != NULL)
+        hak_mailbox_drain(heap, &slabs);
+}
