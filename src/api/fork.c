@@ -1,0 +1,49 @@
+/* fork.c: the allocator across fork.
+ *
+ * The child has one thread and a copy of everything. Every lock is held by the forking thread while
+ * the copy is made, so what they guard is whole. Heaps of threads that the child does not have may be
+ * torn, in the middle of a slow path: they stay marked as taken and no list leads to them, so nobody
+ * in the child adopts from them; frees of their blocks are posted to their mailboxes and stay there.
+ */
+#include <pthread.h>
+
+#include "api/entry.h"
+#include "heap/big.h"
+#include "heap/central.h"
+#include "heap/heap.h"
+#include "heap/meta.h"
+#include "policy/options.h"
+#include "policy/policy.h"
+#include "site/callsite.h"
+
+/* In the order of their ranks. */
+static hak_lock *const hak_fork_locks[] = {&hak_policy_lock, &hak_callsite_lock, &hak_heaps_lock,
+                                           &hak_big_lock,    &hak_central_lock,  &hak_meta_lock};
+
+static void hak_fork_prepare(void)
+{
+    for (size_t i = 0; i < HAK_COUNT_OF(hak_fork_locks); i++) hak_lock_take(hak_fork_locks[i]);
+}
+
+static void hak_fork_parent(void)
+{
+    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
+}
+
+static void hak_fork_mark(hak_heap *heap, void *mine)
+{
+    if (heap->live && heap != mine) heap->torn = true;
+}
+
+static void hak_fork_child(void)
+{
+    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
+    hak_heaps_each(hak_fork_mark, hak_heap_is_real(hak_heap_tls) ? hak_heap_of(hak_heap_tls) : NULL);
+}
+
+void hak_fork_watch(void)
+{
+    /* First registered: the last prepare to run and the first child handler, so that the handlers of
+     * others may allocate. */
+    pthread_atfork(hak_fork_prepare, hak_fork_parent, hak_fork_child);
+}

@@ -1,0 +1,397 @@
+/* malloc.c: malloc, free and their kin. The hot paths are in heap/hot.h; here is what follows when
+ * they don't serve, and the rest of the family. */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "api/entry.h"
+#include "heap/big.h"
+#include "heap/bin.h"
+#include "heap/central.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+#include "heap/remote.h"
+#include "observe/observe.h"
+#include "os/os.h"
+#include "policy/policy.h"
+
+/* ---- Allocation ------------------------------------------------------------------------------ */
+
+static HAK_COLD void *hak_no_memory(size_t size)
+{
+    hak_trace(HAK_EVENT_NO_MEMORY, size, ENOMEM);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* A block of `class` from its bin; the countdown was seen to. */
+HAK_INLINE void *hak_pop(hak_heap *heap, unsigned class)
+{
+    hak_bin *bin = &heap->hot.bins[class];
+    void *block = *bin->top;
+    if (hak_unlikely(block == NULL)) {
+        if (!hak_bin_refill(heap, class)) return NULL;
+        block = *bin->top;
+    }
+    bin->top--;
+    return block;
+}
+
+HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
+{
+    heap->hot.countdown -= (int64_t)bytes;
+    if (hak_unlikely(heap->hot.countdown < 0)) hak_heartbeat(heap, class);
+}
+
+/* Class that stands for large and big requests where the heartbeat credits bytes. */
+#define HAK_CLASS_NONE 0u
+
+static void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+{
+    if (hak_unlikely(size > HAK_REQUEST_MAX)) return NULL;
+    hak_count_down(heap, size, HAK_CLASS_NONE);
+    if (size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) || alignment > HAK_SUPERSLAB_BYTES / 2)
+        return hak_big_alloc(size, alignment, zeroed);
+    return hak_large_alloc(heap, size, alignment, zeroed);
+}
+
+/* Any size, with nothing done yet. */
+static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
+{
+    *zeroed = false;
+    if (size > HAK_MID_MAX) return hak_alloc_pages(heap, size, HAK_UNIT_BYTES, zeroed);
+    unsigned class = hak_class_of(size == 0 ? 1 : size);
+    hak_count_down(heap, hak_classes[class].bytes, class);
+    return hak_pop(heap, class);
+}
+
+/* The same in a thread that has no heap: its own, or one borrowed for this call. A second try after
+ * everything that can be was given back. */
+static HAK_COLD void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        hak_heap *heap = hak_heap_mine(hak_heap_tls);
+        hak_heap *borrowed = heap == NULL ? hak_heap_borrow() : NULL;
+        if (borrowed != NULL) heap = borrowed;
+        void *block = NULL;
+        if (heap != NULL)
+            block = alignment > HAK_UNIT_BYTES ? hak_alloc_pages(heap, size, alignment, zeroed)
+                                               : hak_alloc_any(heap, size, zeroed);
+        if (borrowed != NULL) hak_heap_return(borrowed);
+        if (block != NULL || size > HAK_REQUEST_MAX) return block;
+        hak_purge_all();
+    }
+    return NULL;
+}
+
+void *hak_malloc_slow(size_t size, hak_hot *hot)
+{
+    bool zeroed;
+    void *block = NULL;
+    if (hak_likely(hak_heap_is_real(hot))) {
+        hak_heap *heap = hak_heap_of(hot);
+        if (hak_likely(size - 1 < HAK_TINY_MAX)) {
+            unsigned class = hak_class_of(size);
+            if (hot->countdown < 0)
+                hak_heartbeat(heap, class);
+            else
+                hot->bins[class].top++; /* the hot path took a slot from an empty bin */
+            block = hak_pop(heap, class);
+        } else {
+            if (size == 0) hot->bins[0].top++;
+            block = hak_alloc_any(heap, size, &zeroed);
+        }
+        if (hak_likely(block != NULL)) return block;
+    }
+    block = hak_alloc_hard(size, 1, &zeroed);
+    return block != NULL ? block : hak_no_memory(size);
+}
+
+/* Class of blocks that all lie on multiples of `alignment` and hold `size`; 0 where there is none. */
+static unsigned hak_class_aligned(size_t alignment, size_t size)
+{
+    if (size == 0) size = 1;
+    if (alignment > HAK_MID_MAX || size > HAK_MID_MAX) return 0;
+    size_t rounded = hak_round_up(size, alignment);
+    if (rounded > HAK_MID_MAX) return 0;
+    unsigned class = hak_class_of(rounded);
+    while (class <= HAK_MID_LAST && hak_classes[class].bytes % alignment != 0) class++;
+    return class <= HAK_MID_LAST ? class : 0;
+}
+
+void *hak_aligned_slow(size_t alignment, size_t size)
+{
+    if (alignment <= 16) return hak_malloc(size);
+    bool zeroed;
+    void *block = NULL;
+    hak_heap *heap = hak_heap_mine(hak_heap_tls);
+    if (heap != NULL && size <= HAK_REQUEST_MAX) {
+        unsigned class = hak_class_aligned(alignment, size);
+        if (class != 0) {
+            hak_count_down(heap, hak_classes[class].bytes, class);
+            block = hak_pop(heap, class);
+        }
+    }
+    if (block != NULL) return block;
+    /* Spans begin on pages, and with them every alignment up to a page is had. */
+    size_t pages = size > HAK_MID_MAX ? size : HAK_MID_MAX + 1;
+    block = hak_alloc_hard(pages, alignment, &zeroed);
+    return block != NULL ? block : hak_no_memory(size);
+}
+
+HAK_EXPORT void *hak_malloc(size_t size)
+{
+    return hak_hot_alloc(size, hak_malloc_slow);
+}
+
+static void *hak_calloc_slow(size_t size)
+{
+    hak_hot *hot = hak_heap_tls;
+    bool zeroed = false;
+    void *block = NULL;
+    if (hak_likely(hak_heap_is_real(hot))) block = hak_alloc_any(hak_heap_of(hot), size, &zeroed);
+    if (hak_unlikely(block == NULL)) block = hak_alloc_hard(size, 1, &zeroed);
+    if (hak_unlikely(block == NULL)) return hak_no_memory(size);
+    return zeroed ? block : memset(block, 0, size);
+}
+
+HAK_EXPORT void *hak_calloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory(SIZE_MAX);
+    if (hak_unlikely(bytes > HAK_TINY_MAX)) return hak_calloc_slow(bytes);
+    void *block = hak_hot_alloc(bytes, hak_malloc_slow);
+    return hak_likely(block != NULL) ? memset(block, 0, bytes) : NULL;
+}
+
+/* ---- Freeing --------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t hak_foreign_count;
+
+uint64_t hak_foreign_frees(void)
+{
+    return atomic_load_explicit(&hak_foreign_count, memory_order_relaxed);
+}
+
+/* A pointer that we did not return, or that was freed already: left alone. It may be another
+ * allocator's, from before we were loaded, and following it could end the program. */
+static HAK_COLD void hak_free_foreign(const void *block, uint32_t tag)
+{
+    atomic_fetch_add_explicit(&hak_foreign_count, 1, memory_order_relaxed);
+    hak_trace(HAK_EVENT_FOREIGN, (uintptr_t)block, tag);
+}
+
+static uint32_t hak_tag_of(const void *block)
+{
+    uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    return chunk < hak_chunk_map.end
+               ? __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED)
+               : 0;
+}
+
+/* A block of this heap's own whose bin is full or was never used. */
+static void hak_free_full(hak_heap *heap, void *block, unsigned class)
+{
+    hak_bin *bin = &heap->hot.bins[class];
+    hak_bin_make_room(heap, class);
+    if (hak_likely(bin->top != bin->limit)) {
+        *++bin->top = block;
+        return;
+    }
+    /* There is no memory for an array: the block goes to its slab. */
+    hak_slab *slab = hak_slab_of(block);
+    unsigned index = hak_block_index(&hak_classes[class],
+                                     (size_t)((char *)block - slab->start));
+    hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
+}
+
+void hak_free_slow(void *block, hak_hot *hot)
+{
+    if (block == NULL) return;
+    /* The heap before the tag: a heap taken over from a thread that has just ended must not find its
+     * number in a tag read earlier. */
+    hak_heap *heap = hak_heap_mine(hot);
+    uint32_t tag = hak_tag_of(block);
+    if (tag >> HAK_TAG_OWNER_SHIFT != 0) {
+        unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
+        if (heap == NULL) {
+            hak_remote_post_one(block);
+        } else if (tag >> HAK_TAG_OWNER_SHIFT == heap->owner) {
+            heap->hot.bins[class].top--; /* the hot path took a slot beyond the limit */
+            hak_free_full(heap, block, class);
+        } else {
+            hak_remote_free(heap, block);
+        }
+        return;
+    }
+    if (tag == HAK_TAG_SPAN) {
+        if (!hak_large_free(heap, block)) hak_free_foreign(block, tag);
+        return;
+    }
+    if (tag != 0 || !hak_big_free(block)) hak_free_foreign(block, tag);
+}
+
+HAK_EXPORT void hak_free(void *block)
+{
+    hak_hot_free(block);
+}
+
+HAK_EXPORT void hak_free_sized(void *block, size_t size)
+{
+    (void)size;
+    hak_hot_free(block);
+}
+
+HAK_EXPORT void hak_free_aligned_sized(void *block, size_t alignment, size_t size)
+{
+    (void)alignment;
+    (void)size;
+    hak_hot_free(block);
+}
+
+/* ---- Size ------------------------------------------------------------------------------------ */
+
+size_t hak_usable(const void *block)
+{
+    if (block == NULL) return 0;
+    uint32_t tag = hak_tag_of(block);
+    if (tag >> HAK_TAG_OWNER_SHIFT != 0)
+        return hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT].bytes;
+    if (tag == HAK_TAG_SPAN) return hak_large_usable(block);
+    return hak_big_usable(block);
+}
+
+HAK_EXPORT size_t hak_usable_size(const void *block)
+{
+    return hak_usable(block);
+}
+
+/* ---- realloc --------------------------------------------------------------------------------- */
+
+static void *hak_realloc_move(void *block, size_t old, size_t size)
+{
+    void *moved = hak_malloc(size);
+    if (moved == NULL) return NULL;
+    memcpy(moved, block, old < size ? old : size);
+    hak_free(block);
+    return moved;
+}
+
+/* Blocks of pages, which can often be made longer or shorter where they stand, or moved without
+ * copying. */
+static void *hak_realloc_pages(void *block, uint32_t tag, size_t old, size_t size)
+{
+    uint64_t big = hak_knob_get(HAK_KNOB_BIG_THRESHOLD);
+    if (tag == HAK_TAG_SPAN) {
+        hak_heap *heap = hak_heap_mine(hak_heap_tls);
+        if (heap != NULL && size > HAK_MID_MAX && size < big && hak_large_resize(heap, block, size))
+            return block;
+    } else if (size >= big) {
+        void *moved = hak_big_resize(block, size);
+        if (moved != NULL) return moved;
+    }
+    return hak_realloc_move(block, old, size);
+}
+
+HAK_EXPORT void *hak_realloc(void *block, size_t size)
+{
+    if (block == NULL) return hak_malloc(size);
+    if (size == 0) {
+        hak_free(block);
+        return NULL;
+    }
+    if (size > HAK_REQUEST_MAX) return hak_no_memory(size);
+    uint32_t tag = hak_tag_of(block);
+    size_t old = hak_usable(block);
+    if (old == 0) {
+        hak_free_foreign(block, tag);
+        return hak_no_memory(size);
+    }
+    /* A block that would lose less than half stays, as it may grow again. */
+    if (size <= old && (size >= old / 2 || old <= 64)) return block;
+    if (tag >> HAK_TAG_OWNER_SHIFT == 0) return hak_realloc_pages(block, tag, old, size);
+    return hak_realloc_move(block, old, size);
+}
+
+HAK_EXPORT void *hak_reallocarray(void *block, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory(SIZE_MAX);
+    return hak_realloc(block, bytes);
+}
+
+/* ---- Aligned --------------------------------------------------------------------------------- */
+
+HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size)
+{
+    /* C17 allows any power of two and any size. */
+    if (!hak_is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return hak_aligned_slow(alignment, size);
+}
+
+HAK_EXPORT int hak_posix_memalign(void **out, size_t alignment, size_t size)
+{
+    if (!hak_is_power_of_two(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
+    int saved = errno;
+    void *block = hak_aligned_slow(alignment, size);
+    errno = saved;
+    if (block == NULL) return ENOMEM;
+    *out = block;
+    return 0;
+}
+
+/* glibc's memalign takes any alignment and rounds it up to a power of two. */
+void *hak_memalign(size_t alignment, size_t size);
+HAK_EXPORT void *hak_memalign(size_t alignment, size_t size)
+{
+    if (alignment > HAK_REQUEST_MAX / 2 + 1) {
+        errno = EINVAL;
+        return NULL;
+    }
+    size_t power = 16;
+    while (power < alignment) power <<= 1;
+    return hak_aligned_slow(power, size);
+}
+
+#if !defined(HAK_NO_INTERPOSE)
+void *hak_valloc(size_t size);
+void *hak_valloc(size_t size)
+{
+    return hak_aligned_slow(hak_os_page_bytes, size);
+}
+
+void *hak_pvalloc(size_t size);
+void *hak_pvalloc(size_t size)
+{
+    if (size > HAK_REQUEST_MAX) return hak_no_memory(size);
+    size_t whole = hak_round_up(size == 0 ? 1 : size, hak_os_page_bytes);
+    return hak_aligned_slow(hak_os_page_bytes, whole);
+}
+
+/* ---- The names that every program calls ------------------------------------------------------ */
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define HAK_ALIAS(of) HAK_EXPORT __attribute__((alias(#of), copy(of)))
+#else
+#define HAK_ALIAS(of) HAK_EXPORT __attribute__((alias(#of)))
+#endif
+
+void *malloc(size_t size) HAK_ALIAS(hak_malloc);
+void *calloc(size_t count, size_t size) HAK_ALIAS(hak_calloc);
+void *realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
+void *reallocarray(void *block, size_t count, size_t size) HAK_ALIAS(hak_reallocarray);
+void free(void *block) HAK_ALIAS(hak_free);
+void cfree(void *block) HAK_ALIAS(hak_free);
+void free_sized(void *block, size_t size) HAK_ALIAS(hak_free_sized);
+void free_aligned_sized(void *block, size_t alignment, size_t size)
+    HAK_ALIAS(hak_free_aligned_sized);
+void *aligned_alloc(size_t alignment, size_t size) HAK_ALIAS(hak_aligned_alloc);
+int posix_memalign(void **out, size_t alignment, size_t size) HAK_ALIAS(hak_posix_memalign);
+void *memalign(size_t alignment, size_t size) HAK_ALIAS(hak_memalign);
+void *valloc(size_t size) HAK_ALIAS(hak_valloc);
+void *pvalloc(size_t size) HAK_ALIAS(hak_pvalloc);
+size_t malloc_usable_size(void *block) HAK_ALIAS(hak_usable_size);
+#endif
