@@ -11,6 +11,7 @@
 #include "heap/big.h"
 #include "heap/central.h"
 #include "heap/heap.h"
+#include "heap/large.h"
 #include "heap/meta.h"
 #include "policy/options.h"
 #include "policy/policy.h"
@@ -18,7 +19,8 @@
 
 /* In the order of their ranks. */
 static hak_lock *const hak_fork_locks[] = {&hak_policy_lock, &hak_callsite_lock, &hak_heaps_lock,
-                                           &hak_big_lock,    &hak_central_lock,  &hak_meta_lock};
+                                           &hak_big_lock,    &hak_stock_lock,    &hak_central_lock,
+                                           &hak_meta_lock};
 
 static void hak_fork_prepare(void)
 {

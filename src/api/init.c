@@ -6,6 +6,7 @@
 #include "heap/big.h"
 #include "heap/central.h"
 #include "heap/heap.h"
+#include "heap/large.h"
 #include "heap/remote.h"
 #include "observe/observe.h"
 #include "policy/policy.h"
@@ -27,7 +28,9 @@ __attribute__((destructor(101))) static void hak_exit(void)
 size_t hak_purge_all(void)
 {
     if (hak_heap_is_real(hak_heap_tls)) hak_heap_empty(hak_heap_of(hak_heap_tls));
+    hak_heaps_dissolve(true);
     hak_orphans_tidy();
+    hak_large_tidy(true);
     return hak_bigcache_purge(true) + hak_central_purge(true);
 }
 

@@ -205,30 +205,47 @@ static void hak_free_full(hak_heap *heap, void *block, unsigned class)
     hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
 }
 
-void hak_free_slow(void *block, hak_hot *hot)
+/* Spans, big blocks, what is not ours; and everything of a thread without a heap. */
+static HAK_NOINLINE void hak_free_rare(void *block, hak_hot *hot)
 {
-    if (block == NULL) return;
     /* The heap before the tag: a heap taken over from a thread that has just ended must not find its
      * number in a tag read earlier. */
     hak_heap *heap = hak_heap_mine(hot);
     uint32_t tag = hak_tag_of(block);
     if (tag >> HAK_TAG_OWNER_SHIFT != 0) {
         unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-        if (heap == NULL) {
+        if (heap == NULL)
             hak_remote_post_one(block);
-        } else if (tag >> HAK_TAG_OWNER_SHIFT == heap->owner) {
-            heap->hot.bins[class].top--; /* the hot path took a slot beyond the limit */
+        else if (tag >> HAK_TAG_OWNER_SHIFT == heap->owner)
             hak_free_full(heap, block, class);
-        } else {
-            hak_remote_free(heap, block);
-        }
-        return;
-    }
-    if (tag == HAK_TAG_SPAN) {
+        else
+            hak_bin_take_foreign(heap, class, block);
+    } else if (tag == HAK_TAG_SPAN) {
         if (!hak_large_free(heap, block)) hak_free_foreign(block, tag);
-        return;
+    } else if (!hak_big_free(block)) {
+        hak_free_foreign(block, tag);
     }
-    if (tag != 0 || !hak_big_free(block)) hak_free_foreign(block, tag);
+}
+
+void hak_free_slow(void *block, hak_hot *hot)
+{
+    if (block == NULL) return;
+    if (hak_likely(hak_heap_is_real(hot))) {
+        hak_heap *heap = hak_heap_of(hot);
+        uint32_t tag = hak_tag_of(block);
+        uint32_t owner = tag >> HAK_TAG_OWNER_SHIFT;
+        unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
+        if (hak_likely(owner != 0)) {
+            if (owner != heap->owner) {
+                hak_bin_take_foreign(heap, class, block);
+            } else {
+                hot->bins[class].top--; /* the hot path took a slot beyond the limit */
+                hak_free_full(heap, block, class);
+            }
+            return;
+        }
+    }
+    hak_free_rare(block, hot);
 }
 
 HAK_EXPORT void hak_free(void *block)

@@ -230,9 +230,8 @@ __attribute__((cold, noinline)) void *replaced_nothrow(hak_new *form, size_t siz
     }
 }
 
-__attribute__((cold, noinline)) void *
-replaced_nothrow(hak_aligned_new *form, size_t size,
-                 std::align_val_t alignment) noexcept
+__attribute__((cold, noinline)) void *replaced_nothrow(hak_aligned_new *form, size_t size,
+                                                       std::align_val_t alignment) noexcept
 {
     try {
         return form(size, alignment);
@@ -279,7 +278,8 @@ static_assert(sizeof(size_t) == sizeof(unsigned long), "the mangled names above 
 
 /* Whether the program has operators of its own in place of these: the one that everybody calls is
  * not the one in this file. Addresses are compared at run time, not by the compiler. */
-template <typename form> static inline bool is_replaced(form *everybodys, form *own)
+template <typename form>
+static inline bool is_replaced(form *everybodys, form *own)
 {
     __asm__("" : "+r"(everybodys));
     return everybodys != own;
@@ -364,7 +364,7 @@ HAK_OPERATOR void operator delete(void *block, size_t, std::align_val_t alignmen
 }
 
 HAK_OPERATOR void operator delete(void *block, std::align_val_t alignment,
-                             const std::nothrow_t &) noexcept
+                                  const std::nothrow_t &) noexcept
 {
     ::operator delete(block, alignment);
 }
@@ -380,7 +380,7 @@ HAK_OPERATOR void operator delete[](void *block, size_t, std::align_val_t alignm
 }
 
 HAK_OPERATOR void operator delete[](void *block, std::align_val_t alignment,
-                               const std::nothrow_t &) noexcept
+                                    const std::nothrow_t &) noexcept
 {
     ::operator delete[](block, alignment);
 }

@@ -27,9 +27,17 @@ HAK_INLINE unsigned hak_highest_bit(uint64_t x)
     return 63u - (unsigned)__builtin_clzll(x);
 }
 
+/* Without the POPCNT instruction, which baseline x86-64 lacks, compilers call a function for it. */
 HAK_INLINE unsigned hak_popcount(uint64_t x)
 {
+#if defined(__POPCNT__) || !defined(__x86_64__)
     return (unsigned)__builtin_popcountll(x);
+#else
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+    return (unsigned)(x * 0x0101010101010101u >> 56);
+#endif
 }
 
 HAK_INLINE bool hak_is_power_of_two(size_t x)

@@ -19,6 +19,7 @@ typedef enum hak_rank {
     HAK_RANK_SITES,
     HAK_RANK_HEAPS,
     HAK_RANK_BIG,
+    HAK_RANK_STOCK,
     HAK_RANK_CENTRAL,
     HAK_RANK_META,
     HAK_RANK_COUNT

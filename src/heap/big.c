@@ -21,8 +21,10 @@ typedef struct hak_cached {
 
 #define HAK_BIG_TABLE_FIRST 256u
 #define HAK_BIGCACHE_MAX 64u
-/* What is cut off a kept mapping stays kept if it is worth a mapping of its own. */
-#define HAK_BIGCACHE_REST ((size_t)512 << 10)
+/* What would be cut off a kept mapping goes with it if it is less than this. */
+#define HAK_BIGCACHE_REST ((size_t)64 << 10)
+/* Moving page tables beats faulting pages in, if at least one in so many is there already. */
+#define HAK_BIGCACHE_GROW 4u
 
 hak_lock hak_big_lock = HAK_LOCK_INIT(HAK_RANK_BIG);
 
@@ -127,14 +129,26 @@ static void hak_bigcache_drop(uint32_t i)
     hak_big.stats.unmapped++;
 }
 
-/* Keeps a mapping if the budget has room once older ones have made way. */
+/* Keeps a mapping if the budget has room once older ones have made way. Neighbours become one: what was
+ * cut for one request serves a larger one again. */
 static bool hak_bigcache_keep(char *start, size_t bytes)
 {
     uint64_t budget = hak_knob_get(HAK_KNOB_BIGCACHE_BYTES);
     if (bytes > budget) return false;
-    while (hak_big.cached_count > 0 && (hak_big.stats.cached_bytes + bytes > budget ||
-                                        hak_big.cached_count == HAK_BIGCACHE_MAX))
+    while (hak_big.cached_count > 0 && hak_big.stats.cached_bytes + bytes > budget)
         hak_bigcache_drop(0);
+    for (uint32_t i = 0; i < hak_big.cached_count;) {
+        hak_cached c = hak_big.cached[i];
+        if (c.start + c.bytes == start) {
+            start = c.start;
+        } else if (start + bytes != c.start) {
+            i++;
+            continue;
+        }
+        bytes += c.bytes;
+        hak_bigcache_remove(i);
+    }
+    if (hak_big.cached_count == HAK_BIGCACHE_MAX) hak_bigcache_drop(0);
     hak_big.cached[hak_big.cached_count++] =
         (hak_cached){.start = start, .bytes = bytes, .since_ms = hak_os_coarse_ms()};
     hak_big.stats.cached_bytes += bytes;
@@ -142,43 +156,48 @@ static bool hak_bigcache_keep(char *start, size_t bytes)
     return true;
 }
 
-/* A kept mapping made to fit: as it is if it is too large by little; cut, or grown by moving its page
- * tables, otherwise. What is resident stays so, which is what a kept mapping is for. */
-static char *hak_bigcache_take(size_t *bytes, size_t alignment)
+/* The kept mapping that fits most closely, or else the largest; HAK_BIGCACHE_MAX where there is none. */
+static uint32_t hak_bigcache_find(size_t need, size_t alignment)
 {
-    size_t need = *bytes;
-    size_t most = need + (size_t)((uint64_t)need / 100 * hak_knob_get(HAK_KNOB_BIG_WASTE));
     uint32_t best = HAK_BIGCACHE_MAX;
-    size_t best_gap = SIZE_MAX;
     for (uint32_t i = 0; i < hak_big.cached_count; i++) {
         const hak_cached *c = &hak_big.cached[i];
         if (((uintptr_t)c->start & (alignment - 1)) != 0) continue;
-        size_t gap = c->bytes >= need ? c->bytes - need : need - c->bytes;
-        if (gap <= best_gap) {
+        if (best == HAK_BIGCACHE_MAX) {
             best = i;
-            best_gap = gap;
+            continue;
         }
+        size_t held = hak_big.cached[best].bytes;
+        if (held >= need ? c->bytes >= need && c->bytes < held : c->bytes > held) best = i;
     }
-    if (best == HAK_BIGCACHE_MAX) return NULL;
-    hak_cached c = hak_big.cached[best];
-    if (c.bytes < need) {
-        /* Less than half is not worth the move. */
-        if (c.bytes < need / 2) return NULL;
-        char *grown = hak_os_remap(c.start, c.bytes, need, alignment <= hak_os_page_bytes);
-        if (grown == NULL) return NULL;
-        hak_bigcache_remove(best);
-        return grown;
+    return best;
+}
+
+/* A kept mapping made to fit: cut if it is too large by more than the knob allows, grown by moving its
+ * page tables if it is too small. What is resident stays so, which is what a kept mapping is for. */
+static char *hak_bigcache_take(size_t *bytes, size_t alignment)
+{
+    size_t need = *bytes;
+    uint32_t i = hak_bigcache_find(need, alignment);
+    if (i == HAK_BIGCACHE_MAX) return NULL;
+    hak_cached *c = &hak_big.cached[i];
+    char *start = c->start;
+    if (c->bytes < need) {
+        if (c->bytes < need / HAK_BIGCACHE_GROW) return NULL;
+        start = hak_os_remap(start, c->bytes, need, alignment <= hak_os_page_bytes);
+        if (start != NULL) hak_bigcache_remove(i);
+        return start;
     }
-    hak_bigcache_remove(best);
-    if (c.bytes > most) {
-        char *rest = c.start + need;
-        size_t rest_bytes = c.bytes - need;
-        if (rest_bytes < HAK_BIGCACHE_REST || !hak_bigcache_keep(rest, rest_bytes))
-            hak_os_unmap(rest, rest_bytes);
-        c.bytes = need;
+    size_t waste = (size_t)((uint64_t)need / 100 * hak_knob_get(HAK_KNOB_BIG_WASTE));
+    if (c->bytes - need > (waste < HAK_BIGCACHE_REST ? waste : HAK_BIGCACHE_REST)) {
+        c->start += need;
+        c->bytes -= need;
+        hak_big.stats.cached_bytes -= need;
+    } else {
+        *bytes = c->bytes;
+        hak_bigcache_remove(i);
     }
-    *bytes = c.bytes;
-    return c.start;
+    return start;
 }
 
 size_t hak_bigcache_purge(bool all)
@@ -228,7 +247,7 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
         if (start == NULL && hak_bigcache_purge(true) + hak_central_purge(true) > 0)
             start = hak_os_map(bytes, alignment);
         if (start != NULL) {
-            uint64_t thp = hak_knob_get(HAK_KNOB_THP);
+            bool huge = hak_knob_get(HAK_KNOB_THP) == 2;
             hak_lock_take(&hak_big_lock);
             if (hak_big_reserve_entry()) {
                 hak_big_insert((uintptr_t)start, bytes);
@@ -237,8 +256,6 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
                 hak_os_unmap(start, bytes);
                 start = NULL;
             }
-            bool huge = thp == 2 || (thp == 1 && hak_big.stats.live_bytes >
-                                                     hak_knob_get(HAK_KNOB_HUGE_GATE));
             hak_lock_drop(&hak_big_lock);
             if (start != NULL && huge) hak_os_huge(start, bytes, true);
             *zeroed = true;

@@ -15,6 +15,9 @@ static void *hak_bin_nothing[3];
 #define HAK_ARRAYS_BYTES ((size_t)16 << 10)
 /* Slabs looked at by one refill before it takes what it has. */
 #define HAK_REFILL_SLABS 8u
+#define HAK_BIN_CAP_LEAST 16u
+/* How many times out_bytes a thread may keep that puts foreign blocks to use. */
+#define HAK_FOREIGN_RAISE 16u
 
 void hak_bins_init(hak_heap *heap)
 {
@@ -66,7 +69,8 @@ void hak_slab_enlist(hak_heap *heap, hak_slab *slab)
     hak_bin_back *back = &heap->back[slab->class];
     if (slab->used < slab->blocks) {
         slab->state = HAK_SLAB_AVAILABLE;
-        hak_slab_list_push(&back->available, slab);
+        /* Behind those that blocks came back to: memory that was never touched comes last. */
+        hak_slab_list_append(&back->available, slab);
         if (slab->used == 0) back->empties++;
     } else {
         slab->state = HAK_SLAB_FULL;
@@ -104,8 +108,9 @@ static uint32_t hak_bin_cap_max(const hak_heap *heap, unsigned class)
 {
     uint32_t bytes = hak_classes[class].bytes;
     uint64_t by_bytes = bytes == 0 ? 0 : heap->knobs.bin_bytes / bytes;
-    uint64_t cap = by_bytes < heap->knobs.bin_blocks ? by_bytes : heap->knobs.bin_blocks;
-    return cap < 2 ? 2 : (uint32_t)cap;
+    /* A few of the largest classes whatever their size: with fewer, every other request is a slow one. */
+    uint64_t cap = by_bytes < HAK_BIN_CAP_LEAST ? HAK_BIN_CAP_LEAST : by_bytes;
+    return (uint32_t)(cap < heap->knobs.bin_blocks ? cap : heap->knobs.bin_blocks);
 }
 
 static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
@@ -146,6 +151,7 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
 {
     hak_bin_back *back = &heap->back[class];
     uint32_t most = hak_bin_cap_max(heap, class);
+    if (hak_likely(back->cap >= most && back->base != NULL)) return true;
     uint32_t cap = back->base == NULL ? heap->knobs.bin_start : back->cap * 2;
     if (cap > most) cap = most;
     if (back->base == NULL || cap > back->slots) {
@@ -153,6 +159,12 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
     }
     if (cap > back->cap) hak_bin_set_cap(heap, class, cap);
     return true;
+}
+
+static void hak_bin_foreign_set(hak_heap *heap, hak_bin_back *back, uint32_t bytes)
+{
+    heap->foreign_bytes = heap->foreign_bytes - back->foreign_bytes + bytes;
+    back->foreign_bytes = bytes;
 }
 
 /* ---- Slab to bin ----------------------------------------------------------------------------- */
@@ -189,6 +201,7 @@ static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
 /* Where the next slab comes from when the heap has none of the class with room. */
 static hak_slab *hak_bin_next_slab(hak_heap *heap, unsigned class)
 {
+    hak_heaps_dissolve(false);
     hak_slab *slab = hak_orphans_adopt(heap, class);
     if (slab == NULL) slab = hak_slab_new(class, heap);
     if (slab != NULL) hak_slab_enlist(heap, slab);
@@ -200,6 +213,8 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     uint64_t begun = hak_prof_begin();
     hak_bin_back *back = &heap->back[class];
     hak_assert(hak_bin_count(heap, class) == 0);
+    back->low = 0;
+    hak_bin_foreign_set(heap, back, 0);
     hak_heap_follow_policy(heap);
     hak_remote_drain(heap);
     if (!hak_bin_grow(heap, class)) return false;
@@ -228,7 +243,6 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     if (got == 0) return false;
     if (got < want) memmove(back->base + 1, end - got, got * sizeof(void *));
     heap->hot.bins[class].top = back->base + got;
-    back->activity++;
     hak_count(&back->refills, 1);
     hak_count(&back->refill_blocks, got);
     hak_trace(HAK_EVENT_REFILL, class, got);
@@ -238,17 +252,14 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
 
 /* ---- Bin to slab ----------------------------------------------------------------------------- */
 
-void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
+/* A slab that was full has room again, or has run empty. */
+static HAK_NOINLINE void hak_slab_turn(hak_heap *heap, hak_slab *slab)
 {
-    hak_assert((slab->free_bits[word] & mask) == 0);
-    slab->free_bits[word] |= mask;
-    slab->free_words |= 1ull << word;
-    slab->used = (uint16_t)(slab->used - hak_popcount(mask));
     hak_bin_back *back = &heap->back[slab->class];
     if (slab->state == HAK_SLAB_FULL) {
         slab->state = HAK_SLAB_AVAILABLE;
         hak_slab_list_remove(&back->full, slab);
-        hak_slab_list_append(&back->available, slab);
+        hak_slab_list_push(&back->available, slab);
     }
     if (hak_unlikely(slab->used == 0)) {
         if (back->empties < heap->knobs.empty_slabs) {
@@ -263,6 +274,21 @@ void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
     }
 }
 
+HAK_INLINE void hak_slab_put_count(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask,
+                                   uint32_t count)
+{
+    hak_assert((slab->free_bits[word] & mask) == 0 && slab->used >= count);
+    slab->free_bits[word] |= mask;
+    slab->free_words |= 1ull << word;
+    slab->used = (uint16_t)(slab->used - count);
+    if (hak_unlikely(slab->state == HAK_SLAB_FULL || slab->used == 0)) hak_slab_turn(heap, slab);
+}
+
+void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
+{
+    hak_slab_put_count(heap, slab, word, mask, hak_popcount(mask));
+}
+
 void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
 {
     uint64_t begun = hak_prof_begin();
@@ -273,15 +299,19 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     if (count > have) count = have;
     if (count == 0) return;
     void **blocks = back->base + 1;
+    size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
+    uint64_t posted = 0;
     uint32_t i = 0;
     while (i < count) {
         /* Neighbours in the array often lie in one word of one slab's bitmap: one update for all. */
-        hak_slab *slab = hak_slab_of(blocks[i]);
-        size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
-        uintptr_t start = (uintptr_t)slab->start;
+        uintptr_t chunk = (uintptr_t)blocks[i] >> HAK_CHUNK_SHIFT;
+        uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
+        uintptr_t start;
+        hak_slab *slab = hak_slab_locate(blocks[i], &start);
         unsigned index = hak_block_index(info, (uintptr_t)blocks[i] - start);
         unsigned word = index / 64;
         uint64_t mask = 1ull << (index % 64);
+        uint32_t first = i;
         for (i++; i < count; i++) {
             uintptr_t offset = (uintptr_t)blocks[i] - start;
             if (offset >= slab_bytes) break;
@@ -289,15 +319,71 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
             if (index / 64 != word) break;
             mask |= 1ull << (index % 64);
         }
-        hak_slab_put(heap, slab, word, mask);
+        if (hak_likely(tag >> HAK_TAG_OWNER_SHIFT == heap->owner)) {
+            hak_slab_put_count(heap, slab, word, mask, i - first);
+        } else {
+            hak_remote_post(slab, word, mask);
+            posted += i - first;
+        }
     }
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
-    back->activity++;
+    uint64_t left = (uint64_t)(have - count) * info->bytes;
+    if (back->foreign_bytes > left) hak_bin_foreign_set(heap, back, (uint32_t)left);
+    if (back->low > have - count) back->low = have - count;
     hak_count(&back->spills, 1);
     hak_count(&back->spill_blocks, count);
+    if (posted > 0) hak_count(&heap->count.remote_posted, posted);
     hak_trace(HAK_EVENT_SPILL, class, count);
     hak_prof_end(HAK_PROF_SPILL, begun);
+}
+
+/* ---- Blocks of other heaps ------------------------------------------------------------------- */
+
+/* More than allowed by the count of what came in. Some of it was given out since, so first a look at
+ * what can still be there. A thread that allocates as much as it takes in puts it to use, and may keep
+ * more; one that only frees may not. Then whole bins are spilled, which posts what is others'. */
+static HAK_COLD void hak_bins_foreign_bound(hak_heap *heap)
+{
+    uint64_t served = hak_heap_served(heap);
+    uint64_t limit = heap->knobs.out_bytes;
+    if (served - heap->foreign_served >= heap->foreign_limit) {
+        limit = heap->foreign_limit * 2;
+        if (limit > heap->knobs.out_bytes * HAK_FOREIGN_RAISE)
+            limit = heap->knobs.out_bytes * HAK_FOREIGN_RAISE;
+    }
+    heap->foreign_served = served;
+    heap->foreign_limit = limit;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        hak_bin_back *back = &heap->back[c];
+        if (back->foreign_bytes == 0) continue;
+        uint64_t held = (uint64_t)hak_bin_count(heap, c) * hak_classes[c].bytes;
+        if (back->foreign_bytes > held) hak_bin_foreign_set(heap, back, (uint32_t)held);
+    }
+    for (unsigned c = 1; c < HAK_CLASS_COUNT && heap->foreign_bytes > limit / 2; c++)
+        if (heap->back[c].foreign_bytes > 0) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+}
+
+void hak_bins_post_foreign(hak_heap *heap)
+{
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        if (heap->back[c].foreign_bytes > 0) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+}
+
+void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
+{
+    hak_bin *bin = &heap->hot.bins[class];
+    hak_bin_back *back = &heap->back[class];
+    if (hak_unlikely(bin->top == bin->limit)) {
+        hak_bin_make_room(heap, class);
+        if (bin->top == bin->limit) {
+            hak_remote_post_one(block);
+            return;
+        }
+    }
+    *++bin->top = block;
+    hak_bin_foreign_set(heap, back, back->foreign_bytes + hak_classes[class].bytes);
+    if (hak_unlikely(heap->foreign_bytes > heap->foreign_limit)) hak_bins_foreign_bound(heap);
 }
 
 void hak_bin_make_room(hak_heap *heap, unsigned class)
@@ -325,13 +411,23 @@ void hak_bin_bound(hak_heap *heap, unsigned class)
     if (heap->back[class].cap > most) hak_bin_lower(heap, class, most);
 }
 
-void hak_bins_idle(hak_heap *heap)
+void hak_bins_watch(hak_heap *heap)
+{
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        uint32_t count = hak_bin_count(heap, c);
+        if (count < heap->back[c].low) heap->back[c].low = count;
+    }
+}
+
+void hak_bins_trim(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
         hak_bin_back *back = &heap->back[c];
         if (back->base == NULL) continue;
-        if (back->activity == 0 && back->cap > heap->knobs.bin_start)
-            hak_bin_lower(heap, c, back->cap / 2);
-        back->activity = 0;
+        if (back->low > 0) {
+            hak_bin_spill(heap, c, (back->low + 1) / 2);
+            if (back->cap > heap->knobs.bin_start) hak_bin_lower(heap, c, back->cap / 2);
+        }
+        back->low = hak_bin_count(heap, c);
     }
 }

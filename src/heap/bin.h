@@ -24,8 +24,18 @@ HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
     return base == NULL ? 0 : (uint32_t)(heap->hot.bins[class].top - base);
 }
 
-/* Halves the caps of bins that were idle since the last call, and spills what is above. */
-void hak_bins_idle(hak_heap *heap);
+/* Takes a block of another heap's slab into a bin, for reuse; posts to their owners what is more than
+ * out_bytes allows. */
+void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block);
+
+/* Spills the bins that may hold blocks of other heaps. */
+void hak_bins_post_foreign(hak_heap *heap);
+
+/* Notes how little each bin holds: what it never fell below is not needed. */
+void hak_bins_watch(hak_heap *heap);
+
+/* Spills half of what was not needed since the last trim, and lowers the caps of such bins. */
+void hak_bins_trim(hak_heap *heap);
 
 /* Lowers a bin's cap to what the knobs allow now, and spills what is above. */
 void hak_bin_bound(hak_heap *heap, unsigned class);

@@ -298,12 +298,20 @@ hak_superslab *hak_superslab_of(const void *address)
                                 memory_order_acquire);
 }
 
-hak_slab *hak_slab_of(const void *block)
+hak_slab *hak_slab_locate(const void *block, uintptr_t *start)
 {
     hak_superslab *s = hak_superslab_of(block);
-    hak_slab *slab =
-        &s->slabs[((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1)];
-    return slab - slab->lead;
+    unsigned chunk = ((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1);
+    chunk -= s->slabs[chunk].lead;
+    *start = hak_round_down((uintptr_t)block, HAK_SUPERSLAB_BYTES) +
+             ((uintptr_t)chunk << HAK_CHUNK_SHIFT);
+    return &s->slabs[chunk];
+}
+
+hak_slab *hak_slab_of(const void *block)
+{
+    uintptr_t start;
+    return hak_slab_locate(block, &start);
 }
 
 static void hak_tags_set(const char *start, size_t chunks, uint32_t tag)
@@ -323,15 +331,22 @@ static hak_superslab *hak_superslab_new(void)
     }
     s->start = start;
     for (unsigned i = 0; i < HAK_UNIT_WORDS; i++) s->free_units[i] = ~0ull;
-    uint64_t thp = hak_knob_get(HAK_KNOB_THP);
-    if (thp == 2 || (thp == 1 && hak_region_mapped() > hak_knob_get(HAK_KNOB_HUGE_GATE))) {
-        s->huge = true;
-        hak_os_huge(start, HAK_SUPERSLAB_BYTES, true);
-    }
     /* Pairs: the acquire load in hak_superslab_of. */
     atomic_store_explicit(&hak_superslab_table[(uintptr_t)start >> HAK_SUPERSLAB_SHIFT], s,
                           memory_order_release);
     return s;
+}
+
+/* Huge pages for a superslab of slabs, which fill from the bottom; spans are often touched in part, and
+ * then a huge page makes resident what nobody uses. */
+static void hak_superslab_huge(hak_superslab *s)
+{
+    uint64_t thp = hak_knob_get(HAK_KNOB_THP);
+    bool huge = thp == 2 || (thp == 1 && s->kind == HAK_SUPERSLAB_SLABS &&
+                             hak_central.slab_bytes > hak_knob_get(HAK_KNOB_HUGE_GATE));
+    if (huge == s->huge) return;
+    s->huge = huge;
+    hak_os_huge(s->start, HAK_SUPERSLAB_BYTES, huge);
 }
 
 /* An empty superslab, made one of `kind`, in no list. */
@@ -343,6 +358,7 @@ static hak_superslab *hak_superslab_take(hak_superslab_kind kind)
     else if ((s = hak_superslab_new()) == NULL)
         return NULL;
     s->kind = (uint8_t)kind;
+    hak_superslab_huge(s);
     if (kind == HAK_SUPERSLAB_SLABS) {
         /* Headers keep what a delayed post may still touch: owner, mailed, mail_next. */
         s->free_chunks = UINT32_MAX;

@@ -20,6 +20,10 @@ hak_superslab *hak_superslab_of(const void *address);
 /* The slab that a block of ours lies in. The tag must have said that it is one. */
 hak_slab *hak_slab_of(const void *block);
 
+/* The same, and where it begins, without a look at the owner's line, which other threads had better
+ * leave alone. */
+hak_slab *hak_slab_locate(const void *block, uintptr_t *start);
+
 /* A fresh slab of `class` for `heap`: its header filled, its chunks tagged. NULL without memory. */
 hak_slab *hak_slab_new(unsigned class, hak_heap *heap);
 

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "heap/big.h"
 #include "heap/bin.h"
 #include "heap/central.h"
 #include "heap/large.h"
@@ -13,8 +14,9 @@
 
 /* Of a tag that is no slab's. */
 #define HAK_TAG_OF_NOBODY ((uint64_t)UINT32_MAX << 32)
-/* Heartbeats between two looks at bins that stand idle, and at orphans. */
-#define HAK_BEATS_IDLE 16u
+/* Heartbeats between two looks at the bins, and between two trims of them. */
+#define HAK_BEATS_WATCH 8u
+#define HAK_BEATS_TRIM 64u
 
 /* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
 hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
@@ -25,6 +27,15 @@ hak_lock hak_heaps_lock = HAK_LOCK_INIT(HAK_RANK_HEAPS);
 static hak_heap *hak_heaps_all;
 static hak_heap *hak_heaps_free;
 static uint32_t hak_heaps_next_owner = HAK_OWNER_FIRST;
+
+/* Heaps without a thread that are whole; looked at without the lock. */
+static _Atomic uint32_t hak_heaps_whole;
+
+static void hak_heaps_whole_add(int change)
+{
+    uint32_t count = atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed);
+    atomic_store_explicit(&hak_heaps_whole, count + (uint32_t)change, memory_order_relaxed);
+}
 
 static pthread_key_t hak_thread_key;
 static _Atomic bool hak_thread_key_ready;
@@ -54,6 +65,10 @@ static hak_heap *hak_heap_take(void)
     bool reused = heap != NULL;
     if (reused) {
         hak_heaps_free = heap->next_free;
+        if (heap->whole) {
+            heap->whole = false;
+            hak_heaps_whole_add(-1);
+        }
     } else if (hak_heaps_next_owner <= HAK_OWNER_MAX) {
         heap = hak_meta_alloc(sizeof *heap, HAK_CACHE_LINE);
         if (heap != NULL) {
@@ -78,29 +93,64 @@ static hak_heap *hak_heap_take(void)
 
 void hak_heap_empty(hak_heap *heap)
 {
-    hak_remote_flush(heap);
     hak_remote_drain(heap);
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
         hak_bin_spill(heap, c, hak_bin_count(heap, c));
     hak_large_flush(heap, 0);
 }
 
+/* What others may need at once is let go of: their blocks, and spans. The rest waits for the next
+ * thread: programs that end threads mostly start others. */
 static void hak_heap_give(hak_heap *heap)
 {
     uint64_t begun = hak_prof_begin();
-    hak_heap_empty(heap);
-    unsigned left = hak_orphans_leave(heap);
+    hak_bins_post_foreign(heap);
+    hak_remote_drain(heap);
+    hak_large_flush(heap, 0);
     hak_count(&heap->served_before,
               (uint64_t)(heap->countdown_start - heap->hot.countdown));
     heap->countdown_start = heap->hot.countdown = 0;
-    hak_mailbox_forward(heap);
-    hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, left);
+    hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, 0);
+    uint64_t now = hak_os_coarse_ms();
     hak_lock_take(&hak_heaps_lock);
     heap->live = false;
+    heap->whole = true;
+    heap->since_ms = now;
     heap->next_free = hak_heaps_free;
     hak_heaps_free = heap;
+    hak_heaps_whole_add(1);
     hak_lock_drop(&hak_heaps_lock);
     hak_prof_end(HAK_PROF_HEAP, begun);
+}
+
+/* Newest first in the list, and so whole ones before those that were dissolved: the last whole one is
+ * the oldest. */
+static hak_heap *hak_heaps_oldest_whole(void)
+{
+    hak_heap *oldest = NULL;
+    for (hak_heap *heap = hak_heaps_free; heap != NULL; heap = heap->next_free) {
+        if (!heap->whole) break;
+        oldest = heap;
+    }
+    return oldest;
+}
+
+void hak_heaps_dissolve(bool all)
+{
+    if (atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed) == 0) return;
+    uint64_t delay = all ? 0 : hak_knob_get(HAK_KNOB_PURGE_DELAY);
+    uint64_t now = hak_os_coarse_ms();
+    hak_lock_take(&hak_heaps_lock);
+    for (;;) {
+        hak_heap *heap = hak_heaps_oldest_whole();
+        if (heap == NULL || heap->since_ms + delay > now) break;
+        heap->whole = false;
+        hak_heaps_whole_add(-1);
+        hak_heap_empty(heap);
+        hak_orphans_leave(heap);
+        hak_mailbox_forward(heap);
+    }
+    hak_lock_drop(&hak_heaps_lock);
 }
 
 static void hak_thread_ends(void *hot)
@@ -168,14 +218,13 @@ void hak_heap_follow_policy(hak_heap *heap)
         .heartbeat_bytes = value[HAK_KNOB_HEARTBEAT_BYTES],
         .out_bytes = value[HAK_KNOB_OUT_BYTES],
         .large_slot_bytes = value[HAK_KNOB_LARGE_SLOT_BYTES],
-        .large_waste = (uint32_t)value[HAK_KNOB_LARGE_WASTE],
         .bin_blocks = (uint32_t)value[HAK_KNOB_BIN_BLOCKS],
         .bin_start = (uint32_t)value[HAK_KNOB_BIN_START],
         .refill_percent = (uint32_t)value[HAK_KNOB_REFILL_PERCENT],
         .spill_percent = (uint32_t)value[HAK_KNOB_SPILL_PERCENT],
-        .out_blocks = (uint32_t)value[HAK_KNOB_OUT_BLOCKS],
         .empty_slabs = (uint32_t)value[HAK_KNOB_EMPTY_SLABS],
     };
+    heap->foreign_limit = heap->knobs.out_bytes;
     hak_heap_lower_caps(heap);
     hak_large_flush(heap, heap->knobs.large_slot_bytes);
 }
@@ -193,9 +242,12 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     hak_count(&heap->count.heartbeats, 1);
     hak_heap_follow_policy(heap);
     hak_countdown_start(heap);
-    hak_remote_flush(heap);
     hak_remote_drain(heap);
-    if (++heap->beats % HAK_BEATS_IDLE == 0) hak_bins_idle(heap);
+    if (++heap->beats % HAK_BEATS_WATCH == 0) hak_bins_watch(heap);
+    if (heap->beats % HAK_BEATS_TRIM == 0) hak_bins_trim(heap);
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);
+    hak_heaps_dissolve(false);
+    hak_large_tidy(false);
+    hak_bigcache_purge(false);
     if (hak_central_purge_due()) hak_central_purge(false);
 }

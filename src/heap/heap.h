@@ -1,6 +1,7 @@
 /* heap.h: a thread's heap: taken at its first allocation, given up at its end, kept for the next.
  *
- * Heaps are never freed; a dead one keeps its number, and its next thread finds it without slabs.
+ * Heaps are never freed. One whose thread has ended is kept whole for a while, for the next thread to
+ * go on with; then it is dissolved: its slabs become orphans, for any heap to adopt.
  * Locks: HEAPS for the lists of heaps; CENTRAL inside.
  */
 #ifndef HAK_HEAP_HEAP_H
@@ -33,6 +34,10 @@ void hak_heap_watch_threads(void);
 
 /* Bytes served by this heap so far, exactly. */
 uint64_t hak_heap_served(const hak_heap *heap);
+
+/* Makes orphans of the slabs of heaps that have been without a thread beyond purge_delay; with `all`, of
+ * every such heap. */
+void hak_heaps_dissolve(bool all);
 
 /* Calls `visit` for every heap there is, hak_orphans among them, under HAK_RANK_HEAPS. */
 void hak_heaps_each(void (*visit)(hak_heap *heap, void *context), void *context);

@@ -4,81 +4,262 @@
 
 #include "heap/central.h"
 #include "os/os.h"
+#include "policy/policy.h"
 
-static uint32_t hak_large_units(size_t size)
+/* Spans of one class in the stock, oldest first. */
+#define HAK_STOCK_DEPTH 32u
+
+typedef struct hak_stocked {
+    char *start;
+    uint64_t since_ms;
+} hak_stocked;
+
+typedef struct hak_stock_shelf {
+    uint32_t count;
+    hak_stocked spans[HAK_STOCK_DEPTH];
+} hak_stock_shelf;
+
+hak_lock hak_stock_lock = HAK_LOCK_INIT(HAK_RANK_STOCK);
+
+static struct {
+    uint64_t shelves; /* a bit for each that is not empty */
+    uint64_t bytes;
+    hak_stock_shelf shelf[HAK_LARGE_CLASSES];
+} hak_stock;
+_Static_assert(HAK_LARGE_CLASSES <= 64, "the shelves' bits are a word");
+
+/* Looked at without the lock: is anything old enough to be looked for? */
+static _Atomic uint64_t hak_stock_oldest_ms = UINT64_MAX;
+
+/* ---- Classes --------------------------------------------------------------------------------- */
+
+/* The class whose spans hold `size`, above HAK_MID_MAX: the same arithmetic as for mid classes. */
+static unsigned hak_large_class(size_t size)
 {
-    return (uint32_t)(hak_round_up(size, hak_max_size(HAK_UNIT_BYTES, hak_os_page_bytes)) >>
+    size_t x = size - 1;
+    unsigned high = hak_highest_bit(x);
+    return (high - 15) * 8 + (unsigned)((x >> (high - 3)) & 7);
+}
+
+static uint32_t hak_large_class_units(unsigned class)
+{
+    size_t base = HAK_MID_MAX << (class / 8);
+    size_t bytes = base + base / 8 * (class % 8 + 1);
+    return (uint32_t)(hak_round_up(bytes, hak_max_size(HAK_UNIT_BYTES, hak_os_page_bytes)) >>
                       HAK_UNIT_SHIFT);
 }
 
-static void hak_large_drop(hak_heap *heap, uint32_t slot)
+/* The class of a span of exactly so many units, or HAK_LARGE_CLASSES where it is none's. */
+static unsigned hak_large_class_exact(uint32_t units)
 {
-    hak_large_slot *slots = heap->large;
-    heap->large_bytes -= (uint64_t)slots[slot].units << HAK_UNIT_SHIFT;
-    heap->large_count--;
-    memmove(&slots[slot], &slots[slot + 1], (heap->large_count - slot) * sizeof *slots);
+    size_t bytes = (size_t)units << HAK_UNIT_SHIFT;
+    if (bytes <= HAK_MID_MAX) return HAK_LARGE_CLASSES;
+    unsigned class = hak_large_class(bytes);
+    return class < HAK_LARGE_CLASSES && hak_large_class_units(class) == units ? class
+                                                                              : HAK_LARGE_CLASSES;
 }
 
-/* The kept span that fits most closely, the newest of such; none may be too large by more than the
- * knob allows. */
-static void *hak_large_reuse(hak_heap *heap, uint32_t units, size_t alignment)
+static uint64_t hak_large_bytes(unsigned class)
 {
-    uint32_t most = units + (uint32_t)((uint64_t)units * heap->knobs.large_waste / 100);
-    uint32_t best = HAK_LARGE_SLOTS;
-    for (uint32_t i = 0; i < heap->large_count; i++) {
-        const hak_large_slot *slot = &heap->large[i];
-        if (slot->units < units || slot->units > most) continue;
-        if (((uintptr_t)slot->start & (alignment - 1)) != 0) continue;
-        if (best == HAK_LARGE_SLOTS || slot->units <= heap->large[best].units) best = i;
+    return (uint64_t)hak_large_class_units(class) << HAK_UNIT_SHIFT;
+}
+
+/* ---- Stock ----------------------------------------------------------------------------------- */
+
+static void hak_stock_publish(void)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (uint64_t left = hak_stock.shelves; left != 0; left &= left - 1) {
+        uint64_t since = hak_stock.shelf[hak_lowest_bit(left)].spans[0].since_ms;
+        if (since < oldest) oldest = since;
     }
-    if (best == HAK_LARGE_SLOTS) return NULL;
-    char *start = heap->large[best].start;
-    hak_span_keep(start, false);
-    hak_large_drop(heap, best);
+    atomic_store_explicit(&hak_stock_oldest_ms, oldest, memory_order_relaxed);
+}
+
+static void hak_stock_drop(unsigned class, uint32_t i)
+{
+    hak_stock_shelf *shelf = &hak_stock.shelf[class];
+    shelf->count--;
+    memmove(&shelf->spans[i], &shelf->spans[i + 1], (shelf->count - i) * sizeof shelf->spans[0]);
+    if (shelf->count == 0) hak_stock.shelves &= ~(1ull << class);
+    hak_stock.bytes -= hak_large_bytes(class);
+}
+
+/* The shelf whose oldest span makes way: the fullest has most of what is not asked for. */
+static unsigned hak_stock_victim(void)
+{
+    unsigned victim = HAK_LARGE_CLASSES;
+    uint64_t most = 0;
+    for (uint64_t left = hak_stock.shelves; left != 0; left &= left - 1) {
+        unsigned c = hak_lowest_bit(left);
+        uint64_t bytes = hak_stock.shelf[c].count * hak_large_bytes(c);
+        if (bytes > most) {
+            most = bytes;
+            victim = c;
+        }
+    }
+    return victim;
+}
+
+/* Puts a span into the stock; what must make way for it, or the span itself, goes back to its
+ * superslab. Returns how many went. */
+static unsigned hak_stock_put(char *span, unsigned class)
+{
+    uint64_t budget = hak_knob_get(HAK_KNOB_LARGE_STOCK_BYTES);
+    uint64_t bytes = hak_large_bytes(class);
+    uint64_t now = hak_os_coarse_ms();
+    hak_stock_shelf *shelf = &hak_stock.shelf[class];
+    for (unsigned went = 0;; went++) {
+        unsigned victim = HAK_LARGE_CLASSES;
+        char *out = span;
+        hak_lock_take(&hak_stock_lock);
+        if (shelf->count < HAK_STOCK_DEPTH && hak_stock.bytes + bytes <= budget) {
+            shelf->spans[shelf->count++] = (hak_stocked){.start = span, .since_ms = now};
+            hak_stock.shelves |= 1ull << class;
+            hak_stock.bytes += bytes;
+            if (now < atomic_load_explicit(&hak_stock_oldest_ms, memory_order_relaxed))
+                atomic_store_explicit(&hak_stock_oldest_ms, now, memory_order_relaxed);
+            out = NULL;
+        } else if (bytes <= budget) {
+            victim = shelf->count == HAK_STOCK_DEPTH ? class : hak_stock_victim();
+            if (victim < HAK_LARGE_CLASSES) {
+                out = hak_stock.shelf[victim].spans[0].start;
+                hak_stock_drop(victim, 0);
+            }
+        }
+        hak_lock_drop(&hak_stock_lock);
+        if (out == NULL) return went;
+        hak_span_delete(out, hak_large_class_units(victim < HAK_LARGE_CLASSES ? victim : class));
+        if (out == span) return went + 1;
+    }
+}
+
+/* The newest span of the class, or of the next ones, that is no larger than the knob allows. */
+static char *hak_stock_take(unsigned class, unsigned most)
+{
+    uint64_t fit = hak_low_mask(most + 1) & ~hak_low_mask(class);
+    char *start = NULL;
+    hak_lock_take(&hak_stock_lock);
+    if ((hak_stock.shelves & fit) != 0) {
+        unsigned c = hak_lowest_bit(hak_stock.shelves & fit);
+        hak_stock_shelf *shelf = &hak_stock.shelf[c];
+        start = shelf->spans[shelf->count - 1].start;
+        hak_stock_drop(c, shelf->count - 1);
+    }
+    hak_lock_drop(&hak_stock_lock);
     return start;
 }
 
-void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+void hak_large_tidy(bool all)
 {
-    uint32_t units = hak_large_units(size);
-    hak_count(&heap->count.large_requests, 1);
-    hak_count(&heap->count.large_bytes, size);
-    *zeroed = false;
-    void *block = hak_large_reuse(heap, units, alignment);
-    if (block != NULL) {
-        hak_count(&heap->count.large_hits, 1);
-        return block;
+    uint64_t oldest = atomic_load_explicit(&hak_stock_oldest_ms, memory_order_relaxed);
+    if (oldest == UINT64_MAX) return;
+    uint64_t now = hak_os_coarse_ms();
+    uint64_t delay = all ? 0 : hak_knob_get(HAK_KNOB_PURGE_DELAY);
+    if (oldest + delay > now) return;
+    for (unsigned c = 0; c < HAK_LARGE_CLASSES; c++) {
+        for (;;) {
+            char *start = NULL;
+            hak_lock_take(&hak_stock_lock);
+            hak_stock_shelf *shelf = &hak_stock.shelf[c];
+            if (shelf->count > 0 && shelf->spans[0].since_ms + delay <= now) {
+                start = shelf->spans[0].start;
+                hak_stock_drop(c, 0);
+            }
+            hak_lock_drop(&hak_stock_lock);
+            if (start == NULL) break;
+            hak_span_delete(start, hak_large_class_units(c));
+        }
     }
-    size_t align = hak_max_size(hak_max_size(alignment, hak_os_page_bytes), HAK_UNIT_BYTES);
-    block = hak_span_new(units, (uint32_t)(align >> HAK_UNIT_SHIFT), zeroed);
-    if (block != NULL) hak_count(&heap->count.large_made, 1);
-    return block;
+    hak_lock_take(&hak_stock_lock);
+    hak_stock_publish();
+    hak_lock_drop(&hak_stock_lock);
+}
+
+void hak_large_stats_read(hak_large_stats *out)
+{
+    *out = (hak_large_stats){0};
+    hak_lock_take(&hak_stock_lock);
+    out->stock_bytes = hak_stock.bytes;
+    for (unsigned c = 0; c < HAK_LARGE_CLASSES; c++) out->stock_spans += hak_stock.shelf[c].count;
+    hak_lock_drop(&hak_stock_lock);
+}
+
+/* ---- A heap's slots -------------------------------------------------------------------------- */
+
+static char *hak_slot_take(hak_heap *heap, unsigned class, unsigned most)
+{
+    for (unsigned c = class; c <= most; c++) {
+        if (heap->large_count[c] == 0) continue;
+        heap->large_bytes -= hak_large_bytes(c);
+        return heap->large[c].start[--heap->large_count[c]];
+    }
+    return NULL;
+}
+
+/* Moves the oldest span of a class from the slots to the stock, or to its superslab. */
+static void hak_slot_evict(hak_heap *heap, unsigned class)
+{
+    char *span = heap->large[class].start[0];
+    heap->large_count[class]--;
+    memmove(&heap->large[class].start[0], &heap->large[class].start[1],
+            heap->large_count[class] * sizeof span);
+    heap->large_bytes -= hak_large_bytes(class);
+    hak_count(&heap->count.large_returned, hak_stock_put(span, class));
 }
 
 void hak_large_flush(hak_heap *heap, uint64_t bytes)
 {
-    while (heap->large_bytes > bytes) {
-        hak_large_slot slot = heap->large[0];
-        hak_large_drop(heap, 0);
-        hak_count(&heap->count.large_returned, 1);
-        hak_span_delete(slot.start, slot.units);
+    for (unsigned c = HAK_LARGE_CLASSES; c-- > 0 && heap->large_bytes > bytes;)
+        while (heap->large_count[c] > 0 && heap->large_bytes > bytes) hak_slot_evict(heap, c);
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+{
+    hak_count(&heap->count.large_requests, 1);
+    hak_count(&heap->count.large_bytes, size);
+    *zeroed = false;
+    unsigned class = hak_large_class(size);
+    size_t align = hak_max_size(hak_max_size(alignment, hak_os_page_bytes), HAK_UNIT_BYTES);
+    if (align <= HAK_UNIT_BYTES || align == hak_os_page_bytes) {
+        /* A class is an eighth of a doubling: so many steps are within the knob's waste. */
+        unsigned most = class + (unsigned)(hak_knob_get(HAK_KNOB_LARGE_WASTE) / 12);
+        if (most >= HAK_LARGE_CLASSES) most = HAK_LARGE_CLASSES - 1;
+        char *kept = hak_slot_take(heap, class, most);
+        if (kept == NULL) kept = hak_stock_take(class, most);
+        if (kept != NULL) {
+            hak_count(&heap->count.large_hits, 1);
+            hak_span_keep(kept, false);
+            return kept;
+        }
     }
+    void *block = hak_span_new(hak_large_class_units(class), (uint32_t)(align >> HAK_UNIT_SHIFT),
+                               zeroed);
+    if (block != NULL) hak_count(&heap->count.large_made, 1);
+    return block;
 }
 
 bool hak_large_free(hak_heap *heap, void *block)
 {
     uint32_t units = hak_span_units(block);
     if (units == 0) return false;
-    uint64_t bytes = (uint64_t)units << HAK_UNIT_SHIFT;
-    if (heap == NULL || bytes > heap->knobs.large_slot_bytes) {
+    unsigned class = hak_large_class_exact(units);
+    if (class == HAK_LARGE_CLASSES) {
         hak_span_delete(block, units);
         return true;
     }
-    hak_large_flush(heap, heap->knobs.large_slot_bytes - bytes);
-    if (heap->large_count == HAK_LARGE_SLOTS)
-        hak_large_flush(heap, heap->large_bytes - 1);
     hak_span_keep(block, true);
-    heap->large[heap->large_count++] = (hak_large_slot){.start = block, .units = units};
+    uint64_t bytes = hak_large_bytes(class);
+    if (heap == NULL || bytes > heap->knobs.large_slot_bytes) {
+        hak_stock_put(block, class);
+        return true;
+    }
+    if (heap->large_count[class] == HAK_LARGE_SLOTS) hak_slot_evict(heap, class);
+    if (heap->large_bytes + bytes > heap->knobs.large_slot_bytes)
+        hak_large_flush(heap, heap->knobs.large_slot_bytes - bytes);
+    heap->large[class].start[heap->large_count[class]++] = block;
     heap->large_bytes += bytes;
     return true;
 }
@@ -91,7 +272,7 @@ size_t hak_large_usable(const void *block)
 bool hak_large_resize(hak_heap *heap, void *block, size_t size)
 {
     uint32_t units = hak_span_units(block);
-    uint32_t want = hak_large_units(size);
+    uint32_t want = hak_large_class_units(hak_large_class(size));
     bool zeroed;
     if (want > HAK_SUPERSLAB_UNITS) return false;
     /* A span that would shrink by little stays as it is: it may grow again. */

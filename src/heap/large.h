@@ -1,13 +1,16 @@
 /* large.h: requests above the mid classes and below the big threshold: a span of pages each.
  *
- * A freed span first stays with the thread that freed it, in a few slots bounded by bytes, then goes
- * back to the superslabs, where it merges with its neighbours. Takes the central lock when the slots
- * don't serve.
+ * Spans are cut to classes, eight to a doubling, so that one serves again for what is nearly as large,
+ * with the pages that were touched in it where they are touched again. A freed span first stays with
+ * the thread that freed it, then in the shared stock, then goes back to its superslab, where it merges
+ * with its neighbours. Locks: STOCK for the stock; CENTRAL for superslabs, never inside STOCK.
  */
 #ifndef HAK_HEAP_LARGE_H
 #define HAK_HEAP_LARGE_H
 
 #include "heap/types.h"
+
+extern hak_lock hak_stock_lock;
 
 /* `size` at most HAK_SUPERSLAB_BYTES; `alignment` a power of two up to that. *zeroed says whether the
  * block is known to read as zeros. NULL without memory. */
@@ -22,7 +25,16 @@ size_t hak_large_usable(const void *block);
 /* Makes a span hold `size` bytes where it stands, if it can. */
 bool hak_large_resize(hak_heap *heap, void *block, size_t size);
 
-/* Gives kept spans back, oldest first, until at most `bytes` are kept. */
+/* Moves what a heap keeps to the stock until at most `bytes` are left. */
 void hak_large_flush(hak_heap *heap, uint64_t bytes);
+
+/* Gives spans of the stock back that were kept beyond purge_delay; with `all`, every one. */
+void hak_large_tidy(bool all);
+
+typedef struct hak_large_stats {
+    uint64_t stock_bytes;
+    uint64_t stock_spans;
+} hak_large_stats;
+void hak_large_stats_read(hak_large_stats *out);
 
 #endif

@@ -27,7 +27,7 @@ static void hak_remote_mail(hak_slab *slab)
 /* Sets bits, and says whether the slab must be mailed. Sequentially consistent on both sides: with
  * set-bits then look-at-flag here and clear-flag then take-bits in the drain, one of the two sees the
  * other. A flag that is set already is only read: the line stays shared among posters. */
-static void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
+void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
 {
     atomic_fetch_or_explicit(&slab->remote_bits[word], mask, memory_order_seq_cst);
     if (atomic_load_explicit(&slab->mailed, memory_order_seq_cst) != 0) return;
@@ -35,71 +35,15 @@ static void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
         hak_remote_mail(slab);
 }
 
-/* Where a block of ours lies, without a look at the owner's line of its slab. */
-static hak_slab *hak_remote_locate(const void *block, size_t *offset, unsigned *class)
-{
-    hak_superslab *s = hak_superslab_of(block);
-    uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
-    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
-    hak_slab *slab = &s->slabs[chunk & (HAK_SUPERSLAB_CHUNKS - 1)];
-    *class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-    *offset = ((size_t)slab->lead << HAK_CHUNK_SHIFT) + ((uintptr_t)block & (HAK_CHUNK_BYTES - 1));
-    return slab - slab->lead;
-}
-
 void hak_remote_post_one(void *block)
 {
-    size_t offset;
-    unsigned class;
-    hak_slab *slab = hak_remote_locate(block, &offset, &class);
-    unsigned index = hak_block_index(&hak_classes[class], offset);
-    hak_remote_post(slab, index / 64, 1ull << (index % 64));
-}
-
-void hak_remote_flush(hak_heap *heap)
-{
-    uint32_t count = heap->out_count;
-    if (count == 0) return;
-    uint64_t begun = hak_prof_begin();
-    uint32_t posts = 0;
-    uint32_t i = 0;
-    while (i < count) {
-        size_t offset;
-        unsigned class;
-        hak_slab *slab = hak_remote_locate(heap->out[i], &offset, &class);
-        const hak_class_info *info = &hak_classes[class];
-        uintptr_t start = (uintptr_t)heap->out[i] - offset;
-        size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
-        unsigned index = hak_block_index(info, offset);
-        unsigned word = index / 64;
-        uint64_t mask = 1ull << (index % 64);
-        /* Frees tend to come in the order of the allocations: one atomic for a run of them. */
-        for (i++; i < count; i++) {
-            offset = (uintptr_t)heap->out[i] - start;
-            if (offset >= slab_bytes) break;
-            index = hak_block_index(info, offset);
-            if (index / 64 != word) break;
-            mask |= 1ull << (index % 64);
-        }
-        hak_remote_post(slab, word, mask);
-        posts++;
-    }
-    heap->out_count = 0;
-    heap->out_bytes = 0;
-    hak_count(&heap->count.remote_posted, count);
-    hak_trace(HAK_EVENT_POST, count, posts);
-    hak_prof_end(HAK_PROF_POST, begun);
-}
-
-void hak_remote_free(hak_heap *heap, void *block)
-{
-    uint32_t tag = __atomic_load_n(
-        &hak_chunk_map.tags[(uintptr_t)block >> HAK_CHUNK_SHIFT], __ATOMIC_RELAXED);
+    uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
     unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-    heap->out[heap->out_count++] = block;
-    heap->out_bytes += hak_classes[class].bytes;
-    if (heap->out_count >= heap->knobs.out_blocks || heap->out_bytes >= heap->knobs.out_bytes)
-        hak_remote_flush(heap);
+    uintptr_t start;
+    hak_slab *slab = hak_slab_locate(block, &start);
+    unsigned index = hak_block_index(&hak_classes[class], (uintptr_t)block - start);
+    hak_remote_post(slab, index / 64, 1ull << (index % 64));
 }
 
 /* ---- Drain ----------------------------------------------------------------------------------- */

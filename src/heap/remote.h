@@ -18,14 +18,11 @@
 /* The heap of nobody: owner 1. Its lists are under hak_central_lock. */
 extern hak_heap hak_orphans;
 
-/* Gathers a block of another heap; posts the buffer when it is full. */
-void hak_remote_free(hak_heap *heap, void *block);
+/* Posts blocks of one slab: the bits `mask` of word `word` of its remote bitmap. */
+void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask);
 
-/* Posts one block at once, for a thread without a heap. */
+/* Posts one block at once. */
 void hak_remote_post_one(void *block);
-
-/* Posts what is gathered. */
-void hak_remote_flush(hak_heap *heap);
 
 /* Takes in what other heaps freed of this one's. Cheap when there is nothing. */
 void hak_remote_drain(hak_heap *heap);

@@ -139,7 +139,8 @@ typedef struct hak_bin_back {
     void **base;       /* the NULL slot under the stack; NULL while the bin was never used */
     uint32_t cap;      /* blocks it may hold now */
     uint32_t slots;    /* that its array has room for: cap grows into them */
-    uint32_t activity; /* refills and spills since the last idle check */
+    uint32_t low;      /* the least it was seen to hold at a heartbeat since the last trim */
+    uint32_t foreign_bytes; /* of blocks in it that other heaps own: at most so much */
     uint32_t empties;  /* empty slabs kept */
     hak_slab_list available;
     hak_slab_list full;
@@ -150,14 +151,13 @@ typedef struct hak_bin_back {
     uint64_t sampled_bytes; /* bytes between heartbeats credited to the class that met each one */
 } hak_bin_back;
 
-#define HAK_LARGE_SLOTS 32u
-#define HAK_OUT_MAX 256u
+/* Freed spans that a heap keeps: a few of each large class, newest last. */
+#define HAK_LARGE_CLASSES 48u
+#define HAK_LARGE_SLOTS 4u
 
-/* A freed span that its heap keeps. */
-typedef struct hak_large_slot {
-    char *start;
-    uint32_t units;
-} hak_large_slot;
+typedef struct hak_large_slots {
+    char *start[HAK_LARGE_SLOTS];
+} hak_large_slots;
 
 /* Knobs as this heap goes by them, copied on slow paths when the policy's generation has moved. */
 typedef struct hak_heap_knobs {
@@ -166,12 +166,10 @@ typedef struct hak_heap_knobs {
     uint64_t heartbeat_bytes;
     uint64_t out_bytes;
     uint64_t large_slot_bytes;
-    uint32_t large_waste;
     uint32_t bin_blocks;
     uint32_t bin_start;
     uint32_t refill_percent;
     uint32_t spill_percent;
-    uint32_t out_blocks;
     uint32_t empty_slabs;
 } hak_heap_knobs;
 
@@ -185,6 +183,8 @@ struct hak_heap {
 
     uint32_t owner HAK_ALIGNED(HAK_CACHE_LINE); /* number in tags */
     bool live;  /* a thread has it */
+    bool whole; /* without a thread, but with its slabs and bins as the last one left them */
+    uint64_t since_ms; /* when that was */
     bool torn;  /* its thread is not in this process: it was left behind by a fork */
     hak_heap *next_all;  /* every heap ever made */
     hak_heap *next_free; /* heaps without a thread */
@@ -193,11 +193,12 @@ struct hak_heap {
     uint64_t served_before;  /* bytes served up to then */
     uint32_t beats;
 
-    uint32_t out_count;
-    uint64_t out_bytes;
-    uint32_t large_count;
-    uint64_t large_bytes;
-    hak_large_slot large[HAK_LARGE_SLOTS];
+    uint64_t foreign_bytes; /* of other heaps' blocks in this one's bins: at most so much */
+    uint64_t foreign_limit; /* what it may be now, and bytes served when that was last looked at */
+    uint64_t foreign_served;
+    uint64_t large_bytes;   /* in the slots below */
+    uint8_t large_count[HAK_LARGE_CLASSES];
+    hak_large_slots large[HAK_LARGE_CLASSES];
 
     /* Room for the bins' arrays: cut from `arrays`, recycled by size. */
     char *arrays;
@@ -217,7 +218,6 @@ struct hak_heap {
     } count;
 
     hak_bin_back back[HAK_CLASS_COUNT];
-    void *out[HAK_OUT_MAX]; /* frees of other heaps' blocks, not yet posted */
 };
 
 /* The heap of a hot head, and whether it is one (not hak_heap_none or hak_heap_gone). */

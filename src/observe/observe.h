@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/bits.h"
+#include "base/format.h"
 #include "os/os.h"
 
 #define HAK_PROF_CATEGORIES(X)                                                                     \
@@ -68,8 +69,14 @@ extern bool hak_ring_on;
  * ring; installs the signal handlers asked for. Called by the constructor, once. */
 void hak_observe_init(void);
 
-/* The reports that were asked for, at the end of the process. */
+/* The reports that were asked for, at the end of the process: statistics (with self-profile and event
+ * ring, where they are on), or the self-profile alone. Defined in api/hak.c, which knows the figures. */
 void hak_observe_exit(void);
+
+/* Whether file descriptor 2 is still what it was in the constructor, or a file opened for appending.
+ * A program may close its stderr and get the number anew for a database: nothing unasked for is
+ * written there. Async-signal-safe. */
+bool hak_observe_stderr(void);
 
 void hak_prof_add(hak_prof_category category, uint64_t nanoseconds);
 void hak_ring_add(hak_event event, uint64_t a, uint64_t b);
@@ -90,7 +97,15 @@ HAK_INLINE void hak_trace(hak_event event, uint64_t a, uint64_t b)
     if (hak_unlikely(hak_ring_on)) hak_ring_add(event, a, b);
 }
 
-/* The report of HAKMEM_STATS=1, the self-profile's table, and the ring's events, as text. */
+typedef struct hak_prof_figures {
+    uint64_t count;
+    uint64_t total_ns;
+    uint64_t max_ns;
+} hak_prof_figures;
+hak_prof_figures hak_prof_read(hak_prof_category category);
+
+/* The self-profile's table and the ring's events, as text. hak_ring_print is async-signal-safe. */
+void hak_prof_put(hak_text *text);
 void hak_prof_print(int fd);
 void hak_ring_print(int fd);
 

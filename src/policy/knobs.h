@@ -29,16 +29,16 @@
       "How much of its cap a full bin gives back to its slabs")                                    \
     X(HEARTBEAT_BYTES, heartbeat_bytes, bytes, HAK_KiB(512), HAK_KiB(4), HAK_GiB(1), HAK_KiB(512),  \
       HAK_KiB(512), "Bytes served by a thread between two heartbeats (housekeeping)")              \
-    X(OUT_BLOCKS, out_blocks, blocks, 64, 1, 256, 64, 64,                                          \
-      "Frees of other threads' blocks that a thread gathers before it posts them")                 \
     X(OUT_BYTES, out_bytes, bytes, HAK_KiB(32), 0, HAK_MiB(64), HAK_KiB(32), HAK_KiB(32),           \
-      "Likewise in bytes: whichever is reached first")                                             \
+      "Bytes of other threads' freed blocks that a thread keeps for reuse before it posts them")   \
     X(EMPTY_SLABS, empty_slabs, blocks, 1, 0, 64, 0, 1,                                            \
       "Empty slabs of a class that a thread keeps for itself")                                     \
     X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(4), 0, HAK_GiB(1), 0, HAK_MiB(4),          \
       "Bytes of freed large spans that a thread keeps for itself")                                 \
     X(LARGE_WASTE, large_waste, percent, 12, 0, 100, 12, 12,                                       \
       "How much larger than the request a reused large span may be")                               \
+    X(LARGE_STOCK_BYTES, large_stock_bytes, bytes, HAK_MiB(64), 0, HAK_GiB(1024), 0, HAK_MiB(64),   \
+      "Bytes of freed large spans kept for all threads before they merge with their neighbours")   \
     X(BIG_THRESHOLD, big_threshold, bytes, HAK_MiB(2), HAK_KiB(64), HAK_MiB(2), HAK_MiB(2),         \
       HAK_MiB(2), "Requests of this size and above are big: mappings of their own")                \
     X(BIGCACHE_BYTES, bigcache_bytes, bytes, HAK_MiB(64), 0, HAK_GiB(1024), 0, HAK_MiB(64),         \
