@@ -40,7 +40,7 @@ demo: ## a program under glibc and under hakmem, side by side; CMD="..." for you
 	tools/install-deps.sh demo
 	$(MAKE) all
 	python3 tools/demo.py --lib $(BUILD)/libhakmem.so
-demo: export HAKMEM_DEMO_COMMAND = $(CMD)
+demo: export HAK_DEMO_COMMAND = $(CMD)
 
 peers: ## build the allocators that hakmem is measured against, into build/peers
 	bench/peers/build.sh

@@ -4,7 +4,7 @@
     demo.py --lib build/libhakmem.so [--rounds 5] [-- COMMAND ARGUMENTS...]
 
 Without a command the program is Python itself: JSON, dicts and lists, an SQLite database in memory,
-regular expressions and byte strings. A command may also come from HAKMEM_DEMO_COMMAND, split as a
+regular expressions and byte strings. A command may also come from HAK_DEMO_COMMAND, split as a
 shell splits words; no shell runs it. HAKMEM_* options in the environment reach the runs under
 hakmem.
 
@@ -140,7 +140,7 @@ class DemoError(Exception):
 
 
 def environment(allocator, library, builtin, report_path):
-    env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "HAKMEM_DEMO_COMMAND")}
+    env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "HAK_DEMO_COMMAND")}
     if builtin:
         # Python keeps small objects to itself unless told to use malloc for them too.
         env["PYTHONMALLOC"] = "malloc"
@@ -310,7 +310,7 @@ def main():
     if command and command[0] == "--":
         command = command[1:]
     if not command:
-        command = shlex.split(os.environ.get("HAKMEM_DEMO_COMMAND", ""))
+        command = shlex.split(os.environ.get("HAK_DEMO_COMMAND", ""))
     if not arguments.lib or not os.path.exists(arguments.lib):
         print("demo.py: no library: build it first (make), then --lib PATH", file=sys.stderr)
         return 2

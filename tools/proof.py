@@ -73,6 +73,8 @@ class Verdict:
     def add(self, symbol, source, target, programs):
         """Enters one binding; `programs` are the names under which the program itself may go."""
         if os.path.realpath(target) == self.lib:
+            if os.path.realpath(source) == self.lib:
+                return  # its own references say nothing about the program
             self.bound.setdefault(symbol, set()).add(source)
         elif CXX_FAMILY.match(symbol) and target in programs:
             # C++ lets a program replace these, and one with libstdc++ linked in does; the malloc
@@ -374,6 +376,7 @@ def judge_log(folder, lib, verdict=None):
 def environment(lib, folder, base=None):
     """The environment that makes the loader write what it binds into the folder."""
     env = dict(os.environ if base is None else base)
+    env.pop("HAK_TEST_LIB", None)  # names the library to us and is no option of its own
     env["LD_PRELOAD"] = os.path.realpath(lib)
     env["LD_DEBUG"] = "bindings,files"
     env["LD_DEBUG_OUTPUT"] = os.path.join(folder, "bindings")
@@ -394,7 +397,7 @@ def main():
         description="Prove which allocator serves a program.",
         usage="proof.py --lib LIB [--json] [--quiet] (--pid PID | -- CMD ARGS...)",
     )
-    parser.add_argument("--lib", default=os.environ.get("HAKMEM_LIB"))
+    parser.add_argument("--lib", default=os.environ.get("HAK_TEST_LIB"))
     parser.add_argument("--pid", type=int)
     parser.add_argument("--json", action="store_true", help="the verdict as JSON")
     parser.add_argument("--quiet", action="store_true", help="print only what speaks against it")
@@ -402,7 +405,7 @@ def main():
     args = parser.parse_args()
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not args.lib or not os.path.isfile(args.lib):
-        print("proof.py: no library: give --lib or set HAKMEM_LIB", file=sys.stderr)
+        print("proof.py: no library: give --lib or set HAK_TEST_LIB", file=sys.stderr)
         return 2
     if bool(command) == bool(args.pid):
         parser.print_usage(sys.stderr)

@@ -27,11 +27,15 @@ __attribute__((destructor(101))) static void hak_exit(void)
 
 size_t hak_purge_all(void)
 {
-    if (hak_heap_is_real(hak_heap_tls)) hak_heap_empty(hak_heap_of(hak_heap_tls));
+    size_t purged = 0;
+    if (hak_heap_is_real(hak_heap_tls)) {
+        hak_heap_empty(hak_heap_of(hak_heap_tls));
+        purged += hak_heap_purge(hak_heap_of(hak_heap_tls));
+    }
     hak_heaps_dissolve(true);
-    hak_orphans_tidy();
+    purged += hak_orphans_tidy(true);
     hak_large_tidy(true);
-    return hak_bigcache_purge(true) + hak_central_purge(true);
+    return purged + hak_bigcache_purge(true) + hak_central_purge(true);
 }
 
 HAK_EXPORT size_t hak_purge(void)

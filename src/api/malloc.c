@@ -362,7 +362,7 @@ HAK_EXPORT int hak_posix_memalign(void **out, size_t alignment, size_t size)
 
 /* glibc's memalign takes any alignment and rounds it up to a power of two. */
 void *hak_memalign(size_t alignment, size_t size);
-HAK_EXPORT void *hak_memalign(size_t alignment, size_t size)
+void *hak_memalign(size_t alignment, size_t size)
 {
     if (alignment > HAK_REQUEST_MAX / 2 + 1) {
         errno = EINVAL;

@@ -323,5 +323,6 @@ void hak_big_stats_read(hak_big_stats *out)
 {
     hak_lock_take(&hak_big_lock);
     *out = hak_big.stats;
+    out->live = hak_big.used;
     hak_lock_drop(&hak_big_lock);
 }

@@ -37,6 +37,7 @@ typedef struct hak_big_stats {
     uint64_t hits;
     uint64_t mapped;   /* mappings made, and given back */
     uint64_t unmapped;
+    uint64_t live;
     uint64_t live_bytes;
     uint64_t cached_bytes;
 } hak_big_stats;

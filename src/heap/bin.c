@@ -7,6 +7,7 @@
 #include "heap/meta.h"
 #include "heap/remote.h"
 #include "observe/observe.h"
+#include "os/os.h"
 
 /* Under the stack of a bin that was never used: popping finds NULL, pushing finds it full. Never
  * written: its top moves one slot either way, and comes back. */
@@ -193,6 +194,7 @@ static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
     char *block = slab->start + (size_t)slab->fresh * bytes;
     for (uint32_t i = 0; i < fresh; i++, block += bytes) *--slot = block;
     slab->fresh = (uint16_t)(slab->fresh + fresh);
+    if (fresh > 0 && slab->fresh == slab->blocks) hak_slab_carved(slab);
     uint32_t taken = want - left + fresh;
     slab->used = (uint16_t)(slab->used + taken);
     return taken;
@@ -279,6 +281,7 @@ HAK_INLINE void hak_slab_put_count(hak_heap *heap, hak_slab *slab, unsigned word
 {
     hak_assert((slab->free_bits[word] & mask) == 0 && slab->used >= count);
     slab->free_bits[word] |= mask;
+    slab->purged = false;
     slab->free_words |= 1ull << word;
     slab->used = (uint16_t)(slab->used - count);
     if (hak_unlikely(slab->state == HAK_SLAB_FULL || slab->used == 0)) hak_slab_turn(heap, slab);
@@ -336,6 +339,50 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     if (posted > 0) hak_count(&heap->count.remote_posted, posted);
     hak_trace(HAK_EVENT_SPILL, class, count);
     hak_prof_end(HAK_PROF_SPILL, begun);
+}
+
+/* ---- Pages of free blocks -------------------------------------------------------------------- */
+
+/* The first block at or after `from` that is free or not, as `value` says; slab->fresh at most. */
+static unsigned hak_slab_next(const hak_slab *slab, unsigned from, bool value)
+{
+    while (from < slab->fresh) {
+        uint64_t word = value ? slab->free_bits[from / 64] : ~slab->free_bits[from / 64];
+        word &= ~hak_low_mask(from % 64);
+        if (word != 0) {
+            unsigned found = from / 64 * 64 + hak_lowest_bit(word);
+            return found < slab->fresh ? found : slab->fresh;
+        }
+        from = from / 64 * 64 + 64;
+    }
+    return slab->fresh;
+}
+
+static size_t hak_slab_purge(hak_slab *slab, uint64_t *calls)
+{
+    if (slab->purged) return 0;
+    slab->purged = true;
+    size_t bytes = hak_classes[slab->class].bytes;
+    size_t purged = 0;
+    for (unsigned at = hak_slab_next(slab, 0, true); at < slab->fresh;) {
+        unsigned end = hak_slab_next(slab, at, false);
+        uintptr_t first = hak_round_up((uintptr_t)slab->start + at * bytes, hak_os_page_bytes);
+        uintptr_t last = hak_round_down((uintptr_t)slab->start + end * bytes, hak_os_page_bytes);
+        if (first < last) {
+            if (hak_os_purge((void *)first, last - first)) purged += last - first;
+            (*calls)++;
+        }
+        at = hak_slab_next(slab, end, true);
+    }
+    return purged;
+}
+
+size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls)
+{
+    size_t purged = 0;
+    for (hak_slab *slab = list->head; slab != NULL; slab = slab->next)
+        purged += hak_slab_purge(slab, calls);
+    return purged;
 }
 
 /* ---- Blocks of other heaps ------------------------------------------------------------------- */

@@ -37,6 +37,10 @@ void hak_bins_watch(hak_heap *heap);
 /* Spills half of what was not needed since the last trim, and lowers the caps of such bins. */
 void hak_bins_trim(hak_heap *heap);
 
+/* Gives whole pages of free blocks back to the system, in slabs that hold others. Returns the bytes;
+ * *calls counts the system calls. For the owner of the list, which may be hak_orphans. */
+size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls);
+
 /* Lowers a bin's cap to what the knobs allow now, and spills what is above. */
 void hak_bin_bound(hak_heap *heap, unsigned class);
 

@@ -1,5 +1,7 @@
 #include "heap/central.h"
 
+#include <string.h>
+
 #include "heap/meta.h"
 #include "heap/region.h"
 #include "heap/remote.h"
@@ -27,6 +29,7 @@ static struct {
     hak_superslab *dirty_tail;
     hak_bitmaps *bitmaps_free; /* linked through their first word */
     uint64_t slab_bytes;
+    uint32_t slabs_of[HAK_CLASS_COUNT];
     uint64_t span_bytes;
     uint64_t purge_calls;
     uint64_t purged_bytes;
@@ -35,6 +38,15 @@ static struct {
 /* Written under the lock, looked at without it to see whether a purge is worth taking it. */
 static _Atomic uint64_t hak_central_dirty_bytes;
 static _Atomic uint64_t hak_central_oldest_ms;
+
+/* Bytes of slabs that have no fresh block left. */
+static _Atomic uint64_t hak_carved_bytes;
+
+void hak_slab_carved(const hak_slab *slab)
+{
+    atomic_fetch_add_explicit(&hak_carved_bytes, HAK_CHUNK_BYTES << slab->order,
+                              memory_order_relaxed);
+}
 
 bool hak_central_init(void)
 {
@@ -337,13 +349,16 @@ static hak_superslab *hak_superslab_new(void)
     return s;
 }
 
-/* Huge pages for a superslab of slabs, which fill from the bottom; spans are often touched in part, and
- * then a huge page makes resident what nobody uses. */
+/* Huge pages for superslabs of slabs where the heap is large, by what was carved out of slabs and not by
+ * what they could hold, and three quarters of it dense: many threads with a page of each slab in use
+ * must not be given 2 MiB for each. Spans are often touched in part only. */
 static void hak_superslab_huge(hak_superslab *s)
 {
     uint64_t thp = hak_knob_get(HAK_KNOB_THP);
+    uint64_t carved = atomic_load_explicit(&hak_carved_bytes, memory_order_relaxed);
     bool huge = thp == 2 || (thp == 1 && s->kind == HAK_SUPERSLAB_SLABS &&
-                             hak_central.slab_bytes > hak_knob_get(HAK_KNOB_HUGE_GATE));
+                             carved > hak_knob_get(HAK_KNOB_HUGE_GATE) &&
+                             carved > hak_central.slab_bytes / 4 * 3);
     if (huge == s->huge) return;
     s->huge = huge;
     hak_os_huge(s->start, HAK_SUPERSLAB_BYTES, huge);
@@ -432,6 +447,7 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     hak_superslab_file(s);
     hak_dirty_recount(s);
     hak_central.slab_bytes += (uint64_t)info->chunks << HAK_CHUNK_SHIFT;
+    hak_central.slabs_of[class]++;
 
     slab = &s->slabs[first];
     slab->next = slab->prev = NULL;
@@ -447,6 +463,7 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     slab->order = info->order;
     slab->words = (uint8_t)words;
     slab->state = HAK_SLAB_AVAILABLE;
+    slab->purged = false;
     for (unsigned i = 0; i < info->chunks; i++) slab[i].lead = (uint8_t)i;
     atomic_store_explicit(&slab->owner, heap, memory_order_relaxed);
     hak_slab_tag(slab, heap->owner);
@@ -464,6 +481,9 @@ void hak_slab_delete_locked(hak_slab *slab)
     unsigned first = (unsigned)(slab - s->slabs);
     hak_assert(slab->used == 0);
     hak_tags_set(slab->start, info->chunks, 0);
+    if (slab->fresh == slab->blocks)
+        atomic_fetch_sub_explicit(&hak_carved_bytes, HAK_CHUNK_BYTES << slab->order,
+                                  memory_order_relaxed);
     /* All bits are back: the bitmaps are zero but for the blocks given out before. */
     for (unsigned i = 0; i < slab->words; i++) slab->free_bits[i] = 0;
     if (slab->words > HAK_INLINE_WORDS) hak_bitmaps_give((hak_bitmaps *)(void *)slab->free_bits);
@@ -477,6 +497,7 @@ void hak_slab_delete_locked(hak_slab *slab)
     hak_units_set(s->free_units, first * HAK_CHUNK_UNITS, info->chunks * HAK_CHUNK_UNITS);
     s->free_chunks |= (uint32_t)(hak_low_mask(info->chunks) << first);
     hak_central.slab_bytes -= (uint64_t)info->chunks << HAK_CHUNK_SHIFT;
+    hak_central.slabs_of[slab->class]--;
     if (s->free_chunks == UINT32_MAX) {
         hak_superslab_unlink(&hak_central.slabs[s->bucket], s);
         s->kind = HAK_SUPERSLAB_EMPTY;
@@ -657,5 +678,6 @@ void hak_central_stats_read(hak_central_stats *out)
     out->free_dirty_bytes = atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed);
     out->purged_bytes = hak_central.purged_bytes;
     out->purge_calls = hak_central.purge_calls;
+    memcpy(out->slabs, hak_central.slabs_of, sizeof out->slabs);
     hak_lock_drop(&hak_central_lock);
 }

@@ -27,6 +27,9 @@ hak_slab *hak_slab_locate(const void *block, uintptr_t *start);
 /* A fresh slab of `class` for `heap`: its header filled, its chunks tagged. NULL without memory. */
 hak_slab *hak_slab_new(unsigned class, hak_heap *heap);
 
+/* Says that a slab has given out its last fresh block: its memory is dense, as far as one can know. */
+void hak_slab_carved(const hak_slab *slab);
+
 /* Gives a slab back, none of whose blocks is used. */
 void hak_slab_delete(hak_slab *slab);
 void hak_slab_delete_locked(hak_slab *slab);
@@ -70,6 +73,7 @@ typedef struct hak_central_stats {
     uint64_t free_dirty_bytes;
     uint64_t purged_bytes;
     uint64_t purge_calls;
+    uint32_t slabs[HAK_CLASS_COUNT];
 } hak_central_stats;
 void hak_central_stats_read(hak_central_stats *out);
 

@@ -42,16 +42,21 @@ static _Atomic bool hak_thread_key_ready;
 
 /* ---- Taking and giving up -------------------------------------------------------------------- */
 
+/* Anything from half to one and a half times the knob, so that a program with a rhythm of its own does
+ * not meet every heartbeat with the same request. */
 static void hak_countdown_start(hak_heap *heap)
 {
-    heap->countdown_start = (int64_t)heap->knobs.heartbeat_bytes;
-    __atomic_store_n(&heap->hot.countdown, heap->countdown_start, __ATOMIC_RELAXED);
+    uint64_t mean = heap->knobs.heartbeat_bytes;
+    heap->random = heap->random * 6364136223846793005ull + 1442695040888963407ull;
+    int64_t start = (int64_t)(mean / 2 + (heap->random >> 32) % mean);
+    __atomic_store_n(&heap->countdown_start, start, __ATOMIC_RELAXED);
+    __atomic_store_n(&heap->hot.countdown, start, __ATOMIC_RELAXED);
 }
 
 uint64_t hak_heap_served(const hak_heap *heap)
 {
     return hak_count_read(&heap->served_before) +
-           (uint64_t)(heap->countdown_start -
+           (uint64_t)(__atomic_load_n(&heap->countdown_start, __ATOMIC_RELAXED) -
                       __atomic_load_n(&heap->hot.countdown, __ATOMIC_RELAXED));
 }
 
@@ -73,6 +78,7 @@ static hak_heap *hak_heap_take(void)
         heap = hak_meta_alloc(sizeof *heap, HAK_CACHE_LINE);
         if (heap != NULL) {
             heap->owner = hak_heaps_next_owner++;
+            heap->random = heap->owner;
             heap->hot.tag = (uint64_t)heap->owner << HAK_TAG_OWNER_SHIFT;
             heap->knobs.generation = UINT64_MAX;
             hak_bins_init(heap);
@@ -99,6 +105,21 @@ void hak_heap_empty(hak_heap *heap)
     hak_large_flush(heap, 0);
 }
 
+size_t hak_heap_purge(hak_heap *heap)
+{
+    uint64_t begun = hak_prof_begin();
+    uint64_t calls = 0;
+    size_t purged = 0;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        purged += hak_slabs_purge(&heap->back[c].available, &calls);
+    if (calls > 0) {
+        hak_central_count_purge(purged, calls);
+        hak_trace(HAK_EVENT_PURGE, purged, calls);
+    }
+    hak_prof_end(HAK_PROF_PURGE, begun);
+    return purged;
+}
+
 /* What others may need at once is let go of: their blocks, and spans. The rest waits for the next
  * thread: programs that end threads mostly start others. */
 static void hak_heap_give(hak_heap *heap)
@@ -109,7 +130,8 @@ static void hak_heap_give(hak_heap *heap)
     hak_large_flush(heap, 0);
     hak_count(&heap->served_before,
               (uint64_t)(heap->countdown_start - heap->hot.countdown));
-    heap->countdown_start = heap->hot.countdown = 0;
+    __atomic_store_n(&heap->countdown_start, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&heap->hot.countdown, 0, __ATOMIC_RELAXED);
     hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, 0);
     uint64_t now = hak_os_coarse_ms();
     hak_lock_take(&hak_heaps_lock);

@@ -29,6 +29,9 @@ void hak_heartbeat(hak_heap *heap, unsigned class);
 /* Spills every bin, posts what is gathered, gives large slots back. */
 void hak_heap_empty(hak_heap *heap);
 
+/* Gives back whole pages of free blocks in this heap's slabs. Returns the bytes. */
+size_t hak_heap_purge(hak_heap *heap);
+
 /* Called by the constructor: from here on a thread's end gives its heap up. */
 void hak_heap_watch_threads(void);
 

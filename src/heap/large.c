@@ -247,6 +247,7 @@ bool hak_large_free(hak_heap *heap, void *block)
     if (units == 0) return false;
     unsigned class = hak_large_class_exact(units);
     if (class == HAK_LARGE_CLASSES) {
+        if (heap != NULL) hak_count(&heap->count.large_returned, 1);
         hak_span_delete(block, units);
         return true;
     }

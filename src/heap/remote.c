@@ -229,8 +229,10 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
     return slab;
 }
 
-void hak_orphans_tidy(void)
+size_t hak_orphans_tidy(bool purge)
 {
+    uint64_t calls = 0;
+    size_t purged = 0;
     hak_lock_take(&hak_central_lock);
     hak_orphans_drain_locked();
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
@@ -246,8 +248,11 @@ void hak_orphans_tidy(void)
             if (slab->used == 0) hak_orphan_delete_locked(slab);
             slab = next;
         }
+        if (purge) purged += hak_slabs_purge(&back->available, &calls);
     }
     hak_lock_drop(&hak_central_lock);
+    if (calls > 0) hak_central_count_purge(purged, calls);
+    return purged;
 }
 
 void hak_mailbox_forward(hak_heap *heap)

@@ -41,7 +41,8 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class);
  * many. */
 unsigned hak_orphans_leave(hak_heap *heap);
 
-/* Takes in the frees of orphans' blocks; gives empty orphans back. */
-void hak_orphans_tidy(void);
+/* Takes in the frees of orphans' blocks; gives empty orphans back, and with `purge` whole pages of free
+ * blocks in the others. Returns the bytes purged. */
+size_t hak_orphans_tidy(bool purge);
 
 #endif

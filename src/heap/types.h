@@ -75,7 +75,7 @@ struct hak_slab {
     uint8_t words; /* of each bitmap */
     uint8_t order; /* log2 of its chunks */
     uint8_t list;  /* which of its heap's lists of the class it is in */
-    uint8_t unused_;
+    bool purged;   /* nothing was freed into it since its free pages were given back */
     hak_superslab *superslab;
 
     /* The shared line. */
@@ -191,6 +191,7 @@ struct hak_heap {
     hak_heap_knobs knobs;
     int64_t countdown_start; /* what the countdown was last set to */
     uint64_t served_before;  /* bytes served up to then */
+    uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
     uint64_t foreign_bytes; /* of other heaps' blocks in this one's bins: at most so much */
