@@ -61,7 +61,7 @@ static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
     *zeroed = false;
     if (size > HAK_MID_MAX) return hak_alloc_pages(heap, size, HAK_UNIT_BYTES, zeroed);
     unsigned class = hak_class_of(size == 0 ? 1 : size);
-    hak_count_down(heap, hak_classes[class].bytes, class);
+    hak_count_down(heap, size <= HAK_TINY_MAX ? hak_classes[class].bytes : size, class);
     return hak_pop(heap, class);
 }
 
@@ -84,7 +84,8 @@ static HAK_COLD void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed
     return NULL;
 }
 
-void *hak_malloc_slow(size_t size, hak_hot *hot)
+/* Every size above the hot path's and below, where that found nothing. */
+static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
 {
     bool zeroed;
     void *block = NULL;
@@ -105,6 +106,25 @@ void *hak_malloc_slow(size_t size, hak_hot *hot)
     }
     block = hak_alloc_hard(size, 1, &zeroed);
     return block != NULL ? block : hak_no_memory(size);
+}
+
+void *hak_malloc_slow(size_t size, hak_hot *hot)
+{
+    /* The hot path of mid sizes: the same steps, with more arithmetic to the class. A thread without a
+     * heap has a countdown below zero, as on the other path. */
+    if (hak_likely(size - HAK_TINY_MAX - 1 < HAK_MID_MAX - HAK_TINY_MAX)) {
+        hot->countdown -= (int64_t)size;
+        if (hak_likely(hot->countdown >= 0)) {
+            hak_bin *bin = &hot->bins[hak_class_of_mid(size)];
+            void *block = *bin->top;
+            if (hak_likely(block != NULL)) {
+                bin->top--;
+                return block;
+            }
+        }
+        hot->countdown += (int64_t)size;
+    }
+    return hak_malloc_hard(size, hot);
 }
 
 /* Class of blocks that all lie on multiples of `alignment` and hold `size`; 0 where there is none. */
@@ -128,7 +148,7 @@ void *hak_aligned_slow(size_t alignment, size_t size)
     if (heap != NULL && size <= HAK_REQUEST_MAX) {
         unsigned class = hak_class_aligned(alignment, size);
         if (class != 0) {
-            hak_count_down(heap, hak_classes[class].bytes, class);
+            hak_count_down(heap, class <= HAK_TINY_CLASSES ? hak_classes[class].bytes : size, class);
             block = hak_pop(heap, class);
         }
     }
@@ -290,6 +310,9 @@ static void *hak_realloc_move(void *block, size_t old, size_t size)
     void *moved = hak_malloc(size);
     if (moved == NULL) return NULL;
     memcpy(moved, block, old < size ? old : size);
+    /* Spans on the way to another size are not kept for the next request of this one. */
+    if (hak_tag_of(moved) == HAK_TAG_SPAN) hak_large_grown(moved);
+    if (hak_tag_of(block) == HAK_TAG_SPAN) hak_large_grown(block);
     hak_free(block);
     return moved;
 }

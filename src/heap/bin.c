@@ -16,6 +16,7 @@ static void *hak_bin_nothing[3];
 #define HAK_ARRAYS_BYTES ((size_t)16 << 10)
 /* Slabs looked at by one refill before it takes what it has. */
 #define HAK_REFILL_SLABS 8u
+#define HAK_REFILL_LEAST 8u
 #define HAK_BIN_CAP_LEAST 16u
 /* How many times out_bytes a thread may keep that puts foreign blocks to use. */
 #define HAK_FOREIGN_RAISE 16u
@@ -162,12 +163,6 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
     return true;
 }
 
-static void hak_bin_foreign_set(hak_heap *heap, hak_bin_back *back, uint32_t bytes)
-{
-    heap->foreign_bytes = heap->foreign_bytes - back->foreign_bytes + bytes;
-    back->foreign_bytes = bytes;
-}
-
 /* ---- Slab to bin ----------------------------------------------------------------------------- */
 
 /* Moves up to `want` blocks of a slab to the slots below `end`, lowest address on top. Returns how
@@ -216,12 +211,16 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     hak_bin_back *back = &heap->back[class];
     hak_assert(hak_bin_count(heap, class) == 0);
     back->low = 0;
-    hak_bin_foreign_set(heap, back, 0);
+    back->foreign = false;
     hak_heap_follow_policy(heap);
     hak_remote_drain(heap);
     if (!hak_bin_grow(heap, class)) return false;
-    uint32_t want = back->cap * heap->knobs.refill_percent / 100;
-    if (want == 0) want = 1;
+    /* Few at first, and more the more often the bin runs empty without ever being full: what a program
+     * builds up comes in large pieces, and what it churns does not leave bins full of blocks. */
+    uint32_t most = back->cap * heap->knobs.refill_percent / 100;
+    uint32_t want = back->want > most ? most : back->want;
+    if (want < HAK_REFILL_LEAST) want = back->cap < HAK_REFILL_LEAST ? back->cap : HAK_REFILL_LEAST;
+    back->want = want * 2;
     /* Filled from the top down, so that blocks are given out in the order of their addresses. */
     void **end = back->base + 1 + want;
     uint32_t got = 0;
@@ -303,12 +302,11 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     if (count == 0) return;
     void **blocks = back->base + 1;
     size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
+    bool foreign = back->foreign;
     uint64_t posted = 0;
     uint32_t i = 0;
     while (i < count) {
         /* Neighbours in the array often lie in one word of one slab's bitmap: one update for all. */
-        uintptr_t chunk = (uintptr_t)blocks[i] >> HAK_CHUNK_SHIFT;
-        uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
         uintptr_t start;
         hak_slab *slab = hak_slab_locate(blocks[i], &start);
         unsigned index = hak_block_index(info, (uintptr_t)blocks[i] - start);
@@ -322,17 +320,17 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
             if (index / 64 != word) break;
             mask |= 1ull << (index % 64);
         }
-        if (hak_likely(tag >> HAK_TAG_OWNER_SHIFT == heap->owner)) {
-            hak_slab_put_count(heap, slab, word, mask, i - first);
-        } else {
+        if (hak_unlikely(foreign) &&
+            atomic_load_explicit(&slab->owner, memory_order_relaxed) != heap) {
             hak_remote_post(slab, word, mask);
             posted += i - first;
+        } else {
+            hak_slab_put_count(heap, slab, word, mask, i - first);
         }
     }
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
-    uint64_t left = (uint64_t)(have - count) * info->bytes;
-    if (back->foreign_bytes > left) hak_bin_foreign_set(heap, back, (uint32_t)left);
+    if (count == have) back->foreign = false;
     if (back->low > have - count) back->low = have - count;
     hak_count(&back->spills, 1);
     hak_count(&back->spill_blocks, count);
@@ -387,40 +385,49 @@ size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls)
 
 /* ---- Blocks of other heaps ------------------------------------------------------------------- */
 
-/* More than allowed by the count of what came in. Some of it was given out since, so first a look at
- * what can still be there. A thread that allocates as much as it takes in puts it to use, and may keep
- * more; one that only frees may not. Then whole bins are spilled, which posts what is others'. */
+/* The most that can be left of what was taken in: all that such bins hold. */
+static uint64_t hak_bins_foreign_held(const hak_heap *heap)
+{
+    uint64_t held = 0;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        if (heap->back[c].foreign)
+            held += (uint64_t)hak_bin_count(heap, c) * hak_classes[c].bytes;
+    return held;
+}
+
+/* So much was taken in that it must be counted. A thread that allocates as much as it takes in puts it to
+ * use, and may keep more; one that only frees may not. Above that, bins are spilled, which posts what is
+ * others': half of each, or all where that is not enough. */
 static HAK_COLD void hak_bins_foreign_bound(hak_heap *heap)
 {
     uint64_t served = hak_heap_served(heap);
-    uint64_t limit = heap->knobs.out_bytes;
-    if (served - heap->foreign_served >= heap->foreign_limit) {
+    uint64_t least = heap->knobs.out_bytes;
+    uint64_t limit = least;
+    if (served - heap->foreign_served >= heap->foreign_limit / 2) {
         limit = heap->foreign_limit * 2;
-        if (limit > heap->knobs.out_bytes * HAK_FOREIGN_RAISE)
-            limit = heap->knobs.out_bytes * HAK_FOREIGN_RAISE;
+        if (limit > least * HAK_FOREIGN_RAISE) limit = least * HAK_FOREIGN_RAISE;
     }
     heap->foreign_served = served;
     heap->foreign_limit = limit;
-    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
-        hak_bin_back *back = &heap->back[c];
-        if (back->foreign_bytes == 0) continue;
-        uint64_t held = (uint64_t)hak_bin_count(heap, c) * hak_classes[c].bytes;
-        if (back->foreign_bytes > held) hak_bin_foreign_set(heap, back, (uint32_t)held);
+    for (unsigned share = 2; share > 0; share--) {
+        heap->foreign_bytes = hak_bins_foreign_held(heap);
+        if (heap->foreign_bytes <= limit / 2) return;
+        for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+            if (heap->back[c].foreign) hak_bin_spill(heap, c, hak_bin_count(heap, c) / share);
     }
-    for (unsigned c = 1; c < HAK_CLASS_COUNT && heap->foreign_bytes > limit / 2; c++)
-        if (heap->back[c].foreign_bytes > 0) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+    heap->foreign_bytes = 0;
 }
 
 void hak_bins_post_foreign(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-        if (heap->back[c].foreign_bytes > 0) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+        if (heap->back[c].foreign) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+    heap->foreign_bytes = 0;
 }
 
 void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
 {
     hak_bin *bin = &heap->hot.bins[class];
-    hak_bin_back *back = &heap->back[class];
     if (hak_unlikely(bin->top == bin->limit)) {
         hak_bin_make_room(heap, class);
         if (bin->top == bin->limit) {
@@ -429,9 +436,12 @@ void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
         }
     }
     *++bin->top = block;
-    hak_bin_foreign_set(heap, back, back->foreign_bytes + hak_classes[class].bytes);
+    heap->back[class].foreign = true;
+    heap->foreign_bytes += hak_classes[class].bytes;
     if (hak_unlikely(heap->foreign_bytes > heap->foreign_limit)) hak_bins_foreign_bound(heap);
 }
+
+/* ---- Caps ------------------------------------------------------------------------------------ */
 
 void hak_bin_make_room(hak_heap *heap, unsigned class)
 {
@@ -440,6 +450,7 @@ void hak_bin_make_room(hak_heap *heap, unsigned class)
     uint32_t cap = back->cap;
     hak_bin_grow(heap, class);
     if (back->base == NULL || back->cap > cap) return;
+    back->want /= 2;
     uint32_t count = cap * heap->knobs.spill_percent / 100;
     hak_bin_spill(heap, class, count > 0 ? count : 1);
 }

@@ -30,7 +30,6 @@ static struct {
     hak_bitmaps *bitmaps_free; /* linked through their first word */
     uint64_t slab_bytes;
     uint32_t slabs_of[HAK_CLASS_COUNT];
-    uint64_t span_bytes;
     uint64_t purge_calls;
     uint64_t purged_bytes;
 } hak_central;
@@ -521,6 +520,19 @@ void hak_slab_delete(hak_slab *slab)
 
 /* ---- Spans ----------------------------------------------------------------------------------- */
 
+static _Atomic uint64_t hak_span_bytes_now; /* written under the lock */
+
+static void hak_span_bytes_add(uint64_t bytes)
+{
+    uint64_t now = atomic_load_explicit(&hak_span_bytes_now, memory_order_relaxed);
+    atomic_store_explicit(&hak_span_bytes_now, now + bytes, memory_order_relaxed);
+}
+
+uint64_t hak_span_bytes(void)
+{
+    return atomic_load_explicit(&hak_span_bytes_now, memory_order_relaxed);
+}
+
 /* The first run of `units` free units on a multiple of `align`, or HAK_SUPERSLAB_UNITS. */
 static uint32_t hak_span_find(const uint64_t *map, uint32_t units, uint32_t align)
 {
@@ -567,7 +579,7 @@ char *hak_span_new(uint32_t units, uint32_t align_units, bool *zeroed)
         s->spans.site[first] = 0;
         hak_superslab_file(s);
         hak_dirty_recount(s);
-        hak_central.span_bytes += (uint64_t)units << HAK_UNIT_SHIFT;
+        hak_span_bytes_add((uint64_t)units << HAK_UNIT_SHIFT);
         span = s->start + ((size_t)first << HAK_UNIT_SHIFT);
     }
     hak_lock_drop(&hak_central_lock);
@@ -581,7 +593,7 @@ static void hak_span_release(hak_superslab *s, uint32_t first, uint32_t units)
 {
     hak_units_set(s->free_units, first, units);
     hak_units_set(s->dirty_map, first, units);
-    hak_central.span_bytes -= (uint64_t)units << HAK_UNIT_SHIFT;
+    hak_span_bytes_add(-((uint64_t)units << HAK_UNIT_SHIFT));
     hak_superslab_file(s);
     if (s->bucket == HAK_SUPERSLAB_UNITS) {
         hak_superslab_unlink(&hak_central.spans[s->bucket], s);
@@ -619,14 +631,20 @@ uint32_t hak_span_units(const void *address)
     const hak_superslab *s = hak_superslab_of(address);
     if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0) return 0;
     uint32_t length = s->spans.length[hak_span_first(s, address)];
-    return (length & HAK_SPAN_KEPT) == 0 ? length : 0;
+    return (length & HAK_SPAN_KEPT) == 0 ? length & ~HAK_SPAN_GROWN : 0;
 }
 
-void hak_span_keep(const void *address, bool kept)
+void hak_span_mark(const void *address, unsigned mark, bool on)
 {
     hak_superslab *s = hak_superslab_of(address);
     uint16_t *length = &s->spans.length[hak_span_first(s, address)];
-    *length = (uint16_t)(kept ? *length | HAK_SPAN_KEPT : *length & ~HAK_SPAN_KEPT);
+    *length = (uint16_t)(on ? *length | mark : *length & ~mark);
+}
+
+bool hak_span_is(const void *address, unsigned mark)
+{
+    const hak_superslab *s = hak_superslab_of(address);
+    return (s->spans.length[hak_span_first(s, address)] & mark) != 0;
 }
 
 void hak_span_set_site(const void *address, uint32_t site)
@@ -655,7 +673,7 @@ bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroe
         if (done) {
             hak_units_clear(s->free_units, behind, gain);
             *zeroed = !hak_units_any(s->dirty_map, behind, gain);
-            hak_central.span_bytes += (uint64_t)gain << HAK_UNIT_SHIFT;
+            hak_span_bytes_add((uint64_t)gain << HAK_UNIT_SHIFT);
             s->spans.length[first] = (uint16_t)new_units;
             hak_superslab_file(s);
             hak_dirty_recount(s);
@@ -674,7 +692,7 @@ void hak_central_stats_read(hak_central_stats *out)
     out->reserved_bytes = hak_region_reserved();
     out->mapped_bytes = hak_region_mapped();
     out->slab_bytes = hak_central.slab_bytes;
-    out->span_bytes = hak_central.span_bytes;
+    out->span_bytes = hak_span_bytes();
     out->free_dirty_bytes = atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed);
     out->purged_bytes = hak_central.purged_bytes;
     out->purge_calls = hak_central.purge_calls;

@@ -46,10 +46,12 @@ void hak_span_delete(char *span, uint32_t units);
  * a block may ask about it. */
 uint32_t hak_span_units(const void *address);
 
-/* Marks a span as freed and kept in a slot: hak_span_units then says 0, so that freeing it once more
- * is noticed. Only the thread that has the slot may. */
+/* Marks of a span, beside its length. KEPT: freed, and in a slot or the stock; hak_span_units then says
+ * 0, so that freeing it once more is noticed. GROWN: made by realloc. Only who has the span may. */
 #define HAK_SPAN_KEPT 0x8000u
-void hak_span_keep(const void *address, bool kept);
+#define HAK_SPAN_GROWN 0x4000u
+void hak_span_mark(const void *address, unsigned mark, bool on);
+bool hak_span_is(const void *address, unsigned mark);
 
 void hak_span_set_site(const void *address, uint32_t site);
 uint32_t hak_span_site(const void *address);
@@ -57,6 +59,9 @@ uint32_t hak_span_site(const void *address);
 /* Changes the length of a span where it stands; false where the units behind it are taken. *zeroed
  * as in hak_span_new, for the units gained. */
 bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroed);
+
+/* Bytes of all spans, live and kept. No lock. */
+uint64_t hak_span_bytes(void);
 
 /* Gives back what is owed: empty pages beyond retain_bytes and older than purge_delay, at most
  * purge_batch. With `all`, every empty page. Returns the bytes given back. */

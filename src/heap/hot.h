@@ -57,11 +57,14 @@ extern hak_chunk_map_view hak_chunk_map __attribute__((visibility("hidden")));
 extern __thread hak_hot *hak_heap_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* nothrow, so that C++ calls them in tail position from functions that may not throw. */
+#define HAK_HOT_SLOW __attribute__((nothrow, visibility("hidden")))
+
 /* Everything that the hot path does not do, with nothing done yet. Return NULL with errno ENOMEM. */
-void *hak_malloc_slow(size_t size, hak_hot *heap) __attribute__((visibility("hidden")));
-void hak_free_slow(void *block, hak_hot *heap) __attribute__((visibility("hidden")));
+void *hak_malloc_slow(size_t size, hak_hot *hot) HAK_HOT_SLOW;
+void hak_free_slow(void *block, hak_hot *hot) HAK_HOT_SLOW;
 /* A block of at least `size` bytes aligned to the power of two `alignment`. */
-void *hak_aligned_slow(size_t alignment, size_t size) __attribute__((visibility("hidden")));
+void *hak_aligned_slow(size_t alignment, size_t size) HAK_HOT_SLOW;
 
 /* The two moves of a bin's top, each leaving it one slot on whatever comes of it. Written as x86-64
  * instructions because compilers spend one more each on them: they do not fold load, add and store

@@ -101,11 +101,19 @@ static unsigned hak_stock_victim(void)
     return victim;
 }
 
+/* How much the stock may hold: never more than twice what the program has in spans, so that a small
+ * program's stock is small. */
+static uint64_t hak_stock_budget(void)
+{
+    uint64_t budget = hak_knob_get(HAK_KNOB_LARGE_STOCK_BYTES);
+    uint64_t live = hak_span_bytes() - hak_stock.bytes;
+    return 2 * live < budget ? 2 * live : budget;
+}
+
 /* Puts a span into the stock; what must make way for it, or the span itself, goes back to its
  * superslab. Returns how many went. */
 static unsigned hak_stock_put(char *span, unsigned class)
 {
-    uint64_t budget = hak_knob_get(HAK_KNOB_LARGE_STOCK_BYTES);
     uint64_t bytes = hak_large_bytes(class);
     uint64_t now = hak_os_coarse_ms();
     hak_stock_shelf *shelf = &hak_stock.shelf[class];
@@ -113,6 +121,7 @@ static unsigned hak_stock_put(char *span, unsigned class)
         unsigned victim = HAK_LARGE_CLASSES;
         char *out = span;
         hak_lock_take(&hak_stock_lock);
+        uint64_t budget = hak_stock_budget();
         if (shelf->count < HAK_STOCK_DEPTH && hak_stock.bytes + bytes <= budget) {
             shelf->spans[shelf->count++] = (hak_stocked){.start = span, .since_ms = now};
             hak_stock.shelves |= 1ull << class;
@@ -231,7 +240,7 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
         if (kept == NULL) kept = hak_stock_take(class, most);
         if (kept != NULL) {
             hak_count(&heap->count.large_hits, 1);
-            hak_span_keep(kept, false);
+            hak_span_mark(kept, HAK_SPAN_KEPT, false);
             return kept;
         }
     }
@@ -246,12 +255,14 @@ bool hak_large_free(hak_heap *heap, void *block)
     uint32_t units = hak_span_units(block);
     if (units == 0) return false;
     unsigned class = hak_large_class_exact(units);
-    if (class == HAK_LARGE_CLASSES) {
+    /* A span that was grown to its size is not what the program asks for, but what it passes through: it
+     * merges with its neighbours at once. */
+    if (class == HAK_LARGE_CLASSES || hak_span_is(block, HAK_SPAN_GROWN)) {
         if (heap != NULL) hak_count(&heap->count.large_returned, 1);
         hak_span_delete(block, units);
         return true;
     }
-    hak_span_keep(block, true);
+    hak_span_mark(block, HAK_SPAN_KEPT, true);
     uint64_t bytes = hak_large_bytes(class);
     if (heap == NULL || bytes > heap->knobs.large_slot_bytes) {
         hak_stock_put(block, class);
@@ -263,6 +274,11 @@ bool hak_large_free(hak_heap *heap, void *block)
     heap->large[class].start[heap->large_count[class]++] = block;
     heap->large_bytes += bytes;
     return true;
+}
+
+void hak_large_grown(void *block)
+{
+    hak_span_mark(block, HAK_SPAN_GROWN, true);
 }
 
 size_t hak_large_usable(const void *block)
@@ -279,6 +295,7 @@ bool hak_large_resize(hak_heap *heap, void *block, size_t size)
     /* A span that would shrink by little stays as it is: it may grow again. */
     if (want <= units && want >= units - units / 4) return true;
     if (!hak_span_resize(block, units, want, &zeroed)) return false;
+    hak_large_grown(block);
     hak_count(&heap->count.large_hits, 1);
     return true;
 }

@@ -19,6 +19,9 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
 /* Frees the span that starts at `block`; `heap` may be NULL. False where none starts there. */
 bool hak_large_free(hak_heap *heap, void *block);
 
+/* Says that a span came of a realloc: it is not kept when it is freed. */
+void hak_large_grown(void *block);
+
 /* Bytes of the span that starts at `block`, or 0. */
 size_t hak_large_usable(const void *block);
 

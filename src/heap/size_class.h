@@ -29,14 +29,19 @@ extern hak_class_info hak_classes[HAK_CLASS_COUNT];
 
 void hak_classes_init(void);
 
-/* The class that serves `size`, 1 .. HAK_MID_MAX. */
-HAK_INLINE unsigned hak_class_of(size_t size)
+/* The class that serves `size`, HAK_TINY_MAX + 1 .. HAK_MID_MAX. */
+HAK_INLINE unsigned hak_class_of_mid(size_t size)
 {
-    if (size <= HAK_TINY_MAX) return (unsigned)((size + 15) >> 4);
     /* Eight classes to a doubling: the three bits below the highest one, rounded up. */
     size_t x = size - 1;
     unsigned high = hak_highest_bit(x);
     return HAK_MID_FIRST + (high - 10) * 8 + (unsigned)((x >> (high - 3)) & 7);
+}
+
+/* The class that serves `size`, 1 .. HAK_MID_MAX. */
+HAK_INLINE unsigned hak_class_of(size_t size)
+{
+    return size <= HAK_TINY_MAX ? (unsigned)((size + 15) >> 4) : hak_class_of_mid(size);
 }
 
 /* The number of the block that `offset` bytes into a slab lie in. Exact for every multiple of 16 in a

@@ -140,8 +140,9 @@ typedef struct hak_bin_back {
     uint32_t cap;      /* blocks it may hold now */
     uint32_t slots;    /* that its array has room for: cap grows into them */
     uint32_t low;      /* the least it was seen to hold at a heartbeat since the last trim */
-    uint32_t foreign_bytes; /* of blocks in it that other heaps own: at most so much */
-    uint32_t empties;  /* empty slabs kept */
+    uint32_t want;     /* blocks that the next refill brings */
+    uint16_t empties;  /* empty slabs kept */
+    bool foreign;      /* may hold blocks that other heaps own */
     hak_slab_list available;
     hak_slab_list full;
     uint64_t refills;
@@ -153,7 +154,7 @@ typedef struct hak_bin_back {
 
 /* Freed spans that a heap keeps: a few of each large class, newest last. */
 #define HAK_LARGE_CLASSES 48u
-#define HAK_LARGE_SLOTS 4u
+#define HAK_LARGE_SLOTS 2u
 
 typedef struct hak_large_slots {
     char *start[HAK_LARGE_SLOTS];
@@ -194,8 +195,8 @@ struct hak_heap {
     uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
-    uint64_t foreign_bytes; /* of other heaps' blocks in this one's bins: at most so much */
-    uint64_t foreign_limit; /* what it may be now, and bytes served when that was last looked at */
+    uint64_t foreign_bytes; /* of other heaps' blocks taken in since they were last counted, and before */
+    uint64_t foreign_limit; /* where they are counted anew; bytes served when that was last done */
     uint64_t foreign_served;
     uint64_t large_bytes;   /* in the slots below */
     uint8_t large_count[HAK_LARGE_CLASSES];

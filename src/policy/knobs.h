@@ -33,7 +33,7 @@
       "Bytes of other threads' freed blocks that a thread keeps for reuse before it posts them")   \
     X(EMPTY_SLABS, empty_slabs, blocks, 1, 0, 64, 0, 1,                                            \
       "Empty slabs of a class that a thread keeps for itself")                                     \
-    X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(4), 0, HAK_GiB(1), 0, HAK_MiB(4),          \
+    X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(1), 0, HAK_GiB(1), 0, HAK_MiB(1),          \
       "Bytes of freed large spans that a thread keeps for itself")                                 \
     X(LARGE_WASTE, large_waste, percent, 12, 0, 100, 12, 12,                                       \
       "How much larger than the request a reused large span may be")                               \
