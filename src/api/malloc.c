@@ -219,9 +219,9 @@ static void hak_free_full(hak_heap *heap, void *block, unsigned class)
         return;
     }
     /* There is no memory for an array: the block goes to its slab. */
-    hak_slab *slab = hak_slab_of(block);
-    unsigned index = hak_block_index(&hak_classes[class],
-                                     (size_t)((char *)block - slab->start));
+    size_t offset;
+    hak_slab *slab = hak_slab_locate(block, hak_classes[class].order, &offset);
+    unsigned index = hak_block_index(&hak_classes[class], offset);
     hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
 }
 

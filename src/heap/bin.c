@@ -19,7 +19,7 @@ static void *hak_bin_nothing[3];
 #define HAK_REFILL_LEAST 8u
 #define HAK_BIN_CAP_LEAST 16u
 /* How many times out_bytes a thread may keep that puts foreign blocks to use. */
-#define HAK_FOREIGN_RAISE 16u
+#define HAK_FOREIGN_RAISE 32u
 
 void hak_bins_init(hak_heap *heap)
 {
@@ -279,16 +279,56 @@ HAK_INLINE void hak_slab_put_count(hak_heap *heap, hak_slab *slab, unsigned word
                                    uint32_t count)
 {
     hak_assert((slab->free_bits[word] & mask) == 0 && slab->used >= count);
+    unsigned used = slab->used;
     slab->free_bits[word] |= mask;
-    slab->purged = false;
     slab->free_words |= 1ull << word;
-    slab->used = (uint16_t)(slab->used - count);
-    if (hak_unlikely(slab->state == HAK_SLAB_FULL || slab->used == 0)) hak_slab_turn(heap, slab);
+    slab->purged = false;
+    slab->used = (uint16_t)(used - count);
+    if (hak_unlikely(used == slab->blocks || used == count)) hak_slab_turn(heap, slab);
 }
 
 void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
 {
     hak_slab_put_count(heap, slab, word, mask, hak_popcount(mask));
+}
+
+static bool hak_bin_owns(const hak_heap *heap, const void *block)
+{
+    uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
+    return tag >> HAK_TAG_OWNER_SHIFT == heap->owner;
+}
+
+/* Blocks that follow each other in an array and lie in one word of one slab's bitmap, as neighbours
+ * often do: one update for all. */
+typedef struct hak_run {
+    hak_slab *slab;
+    unsigned word;
+    uint32_t blocks;
+    uint64_t mask;
+} hak_run;
+
+HAK_INLINE hak_run hak_run_find(void *const *blocks, uint32_t i, uint32_t count,
+                                const hak_class_info *info)
+{
+    size_t slab_bytes = HAK_CHUNK_BYTES << info->order;
+    size_t offset;
+    hak_run run;
+    run.slab = hak_slab_locate(blocks[i], info->order, &offset);
+    uintptr_t start = (uintptr_t)blocks[i] - offset;
+    unsigned index = hak_block_index(info, offset);
+    run.word = index / 64;
+    run.mask = 1ull << (index % 64);
+    uint32_t first = i;
+    for (i++; i < count; i++) {
+        offset = (uintptr_t)blocks[i] - start;
+        if (offset >= slab_bytes) break;
+        index = hak_block_index(info, offset);
+        if (index / 64 != run.word) break;
+        run.mask |= 1ull << (index % 64);
+    }
+    run.blocks = i - first;
+    return run;
 }
 
 void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
@@ -301,32 +341,17 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     if (count > have) count = have;
     if (count == 0) return;
     void **blocks = back->base + 1;
-    size_t slab_bytes = (size_t)info->chunks << HAK_CHUNK_SHIFT;
     bool foreign = back->foreign;
     uint64_t posted = 0;
-    uint32_t i = 0;
-    while (i < count) {
-        /* Neighbours in the array often lie in one word of one slab's bitmap: one update for all. */
-        uintptr_t start;
-        hak_slab *slab = hak_slab_locate(blocks[i], &start);
-        unsigned index = hak_block_index(info, (uintptr_t)blocks[i] - start);
-        unsigned word = index / 64;
-        uint64_t mask = 1ull << (index % 64);
-        uint32_t first = i;
-        for (i++; i < count; i++) {
-            uintptr_t offset = (uintptr_t)blocks[i] - start;
-            if (offset >= slab_bytes) break;
-            index = hak_block_index(info, offset);
-            if (index / 64 != word) break;
-            mask |= 1ull << (index % 64);
-        }
-        if (hak_unlikely(foreign) &&
-            atomic_load_explicit(&slab->owner, memory_order_relaxed) != heap) {
-            hak_remote_post(slab, word, mask);
-            posted += i - first;
+    for (uint32_t i = 0; i < count;) {
+        hak_run run = hak_run_find(blocks, i, count, info);
+        if (hak_unlikely(foreign) && !hak_bin_owns(heap, blocks[i])) {
+            hak_remote_post(run.slab, run.word, run.mask);
+            posted += run.blocks;
         } else {
-            hak_slab_put_count(heap, slab, word, mask, i - first);
+            hak_slab_put_count(heap, run.slab, run.word, run.mask, run.blocks);
         }
+        i += run.blocks;
     }
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
@@ -385,50 +410,75 @@ size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls)
 
 /* ---- Blocks of other heaps ------------------------------------------------------------------- */
 
-/* The most that can be left of what was taken in: all that such bins hold. */
-static uint64_t hak_bins_foreign_held(const hak_heap *heap)
+/* Bytes of other heaps' blocks in a bin, by looking at each. */
+static uint64_t hak_bin_foreign_bytes(hak_heap *heap, unsigned class)
 {
-    uint64_t held = 0;
-    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-        if (heap->back[c].foreign)
-            held += (uint64_t)hak_bin_count(heap, c) * hak_classes[c].bytes;
-    return held;
+    hak_bin_back *back = &heap->back[class];
+    uint32_t count = hak_bin_count(heap, class);
+    uint32_t foreign = 0;
+    for (uint32_t i = 1; i <= count; i++) foreign += !hak_bin_owns(heap, back->base[i]);
+    back->foreign = foreign > 0;
+    return (uint64_t)foreign * hak_classes[class].bytes;
 }
 
-/* So much was taken in that it must be counted. A thread that allocates as much as it takes in puts it to
- * use, and may keep more; one that only frees may not. Above that, bins are spilled, which posts what is
- * others': half of each, or all where that is not enough. */
-static HAK_COLD void hak_bins_foreign_bound(hak_heap *heap)
+/* Posts other heaps' blocks in a bin, and closes the gaps that they leave. */
+static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
 {
-    uint64_t served = hak_heap_served(heap);
-    uint64_t least = heap->knobs.out_bytes;
-    uint64_t limit = least;
-    if (served - heap->foreign_served >= heap->foreign_limit / 2) {
-        limit = heap->foreign_limit * 2;
-        if (limit > least * HAK_FOREIGN_RAISE) limit = least * HAK_FOREIGN_RAISE;
+    uint64_t begun = hak_prof_begin();
+    hak_bin_back *back = &heap->back[class];
+    const hak_class_info *info = &hak_classes[class];
+    uint32_t count = hak_bin_count(heap, class);
+    uint32_t kept = 0;
+    void **blocks = back->base + 1;
+    for (uint32_t i = 0; i < count;) {
+        if (hak_bin_owns(heap, blocks[i])) {
+            blocks[kept++] = blocks[i++];
+            continue;
+        }
+        hak_run run = hak_run_find(blocks, i, count, info);
+        hak_remote_post(run.slab, run.word, run.mask);
+        i += run.blocks;
     }
-    heap->foreign_served = served;
-    heap->foreign_limit = limit;
-    for (unsigned share = 2; share > 0; share--) {
-        heap->foreign_bytes = hak_bins_foreign_held(heap);
-        if (heap->foreign_bytes <= limit / 2) return;
-        for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-            if (heap->back[c].foreign) hak_bin_spill(heap, c, hak_bin_count(heap, c) / share);
-    }
-    heap->foreign_bytes = 0;
+    heap->hot.bins[class].top = back->base + kept;
+    back->foreign = false;
+    if (back->low > kept) back->low = kept;
+    hak_count(&heap->count.remote_posted, count - kept);
+    hak_trace(HAK_EVENT_POST, count - kept, class);
+    hak_prof_end(HAK_PROF_POST, begun);
 }
 
 void hak_bins_post_foreign(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-        if (heap->back[c].foreign) hak_bin_spill(heap, c, hak_bin_count(heap, c));
+        if (heap->back[c].foreign) hak_bin_post_foreign(heap, c);
     heap->foreign_bytes = 0;
 }
 
-void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
+/* So much was taken in that it must be looked at. A thread that allocates as much as it takes in puts it
+ * to use, and may keep more: most of it may be gone already. One that only frees may not. */
+static void hak_bins_foreign_bound(hak_heap *heap)
+{
+    uint64_t served = hak_heap_served(heap);
+    uint64_t most = heap->knobs.out_bytes * HAK_FOREIGN_RAISE;
+    bool in_use = served - heap->foreign_served >= heap->foreign_limit / 2;
+    heap->foreign_served = served;
+    if (!in_use) {
+        heap->foreign_limit = heap->knobs.out_bytes;
+    } else {
+        heap->foreign_limit = heap->foreign_limit * 2 < most ? heap->foreign_limit * 2 : most;
+        uint64_t held = 0;
+        for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+            if (heap->back[c].foreign) held += hak_bin_foreign_bytes(heap, c);
+        heap->foreign_bytes = held;
+        if (held <= heap->foreign_limit / 2) return;
+    }
+    hak_bins_post_foreign(heap);
+}
+
+void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block)
 {
     hak_bin *bin = &heap->hot.bins[class];
-    if (hak_unlikely(bin->top == bin->limit)) {
+    if (bin->top == bin->limit) {
         hak_bin_make_room(heap, class);
         if (bin->top == bin->limit) {
             hak_remote_post_one(block);
@@ -438,7 +488,7 @@ void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
     *++bin->top = block;
     heap->back[class].foreign = true;
     heap->foreign_bytes += hak_classes[class].bytes;
-    if (hak_unlikely(heap->foreign_bytes > heap->foreign_limit)) hak_bins_foreign_bound(heap);
+    if (heap->foreign_bytes > heap->foreign_limit) hak_bins_foreign_bound(heap);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------------ */
@@ -482,6 +532,7 @@ void hak_bins_trim(hak_heap *heap)
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
         hak_bin_back *back = &heap->back[c];
         if (back->base == NULL) continue;
+        back->want /= 2;
         if (back->low > 0) {
             hak_bin_spill(heap, c, (back->low + 1) / 2);
             if (back->cap > heap->knobs.bin_start) hak_bin_lower(heap, c, back->cap / 2);

@@ -26,7 +26,22 @@ HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
 
 /* Takes a block of another heap's slab into a bin, for reuse; posts to their owners what is more than
  * out_bytes allows. */
-void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block);
+void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block);
+
+HAK_INLINE void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
+{
+    hak_bin *bin = &heap->hot.bins[class];
+    void **top = bin->top;
+    uint64_t bytes = heap->foreign_bytes + hak_classes[class].bytes;
+    if (hak_unlikely(top == bin->limit || bytes > heap->foreign_limit)) {
+        hak_bin_take_foreign_hard(heap, class, block);
+        return;
+    }
+    bin->top = top + 1;
+    top[1] = block;
+    heap->back[class].foreign = true;
+    heap->foreign_bytes = bytes;
+}
 
 /* Spills the bins that may hold blocks of other heaps. */
 void hak_bins_post_foreign(hak_heap *heap);

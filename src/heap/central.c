@@ -302,29 +302,6 @@ void hak_central_count_purge(uint64_t bytes, uint64_t calls)
 
 /* ---- Superslabs ------------------------------------------------------------------------------ */
 
-hak_superslab *hak_superslab_of(const void *address)
-{
-    /* Pairs: the release store in hak_superslab_new. */
-    return atomic_load_explicit(&hak_superslab_table[(uintptr_t)address >> HAK_SUPERSLAB_SHIFT],
-                                memory_order_acquire);
-}
-
-hak_slab *hak_slab_locate(const void *block, uintptr_t *start)
-{
-    hak_superslab *s = hak_superslab_of(block);
-    unsigned chunk = ((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1);
-    chunk -= s->slabs[chunk].lead;
-    *start = hak_round_down((uintptr_t)block, HAK_SUPERSLAB_BYTES) +
-             ((uintptr_t)chunk << HAK_CHUNK_SHIFT);
-    return &s->slabs[chunk];
-}
-
-hak_slab *hak_slab_of(const void *block)
-{
-    uintptr_t start;
-    return hak_slab_locate(block, &start);
-}
-
 static void hak_tags_set(const char *start, size_t chunks, uint32_t tag)
 {
     uint32_t *tags = &hak_chunk_map.tags[(uintptr_t)start >> HAK_CHUNK_SHIFT];

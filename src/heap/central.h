@@ -14,15 +14,32 @@ extern hak_lock hak_central_lock;
  * not held. False where the system gives no address space: every allocation then fails. */
 bool hak_central_init(void);
 
+/* Superslabs by address >> HAK_SUPERSLAB_SHIFT, as many as the chunk map covers. */
+extern _Atomic(hak_superslab *) *hak_superslab_table;
+
 /* Superslab of an address below hak_chunk_map.end, or NULL. No lock: the table only grows. */
-hak_superslab *hak_superslab_of(const void *address);
+HAK_INLINE hak_superslab *hak_superslab_of(const void *address)
+{
+    /* Pairs: the release store where a superslab is made. */
+    return atomic_load_explicit(&hak_superslab_table[(uintptr_t)address >> HAK_SUPERSLAB_SHIFT],
+                                memory_order_acquire);
+}
 
-/* The slab that a block of ours lies in. The tag must have said that it is one. */
-hak_slab *hak_slab_of(const void *block);
-
-/* The same, and where it begins, without a look at the owner's line, which other threads had better
- * leave alone. */
-hak_slab *hak_slab_locate(const void *block, uintptr_t *start);
+/* The slab that a block of ours lies in, and the block's offset in it, without a look at the owner's line,
+ * which other threads had better leave alone. The tag must have said that it is a slab; `order` is that
+ * of its class. */
+HAK_INLINE hak_slab *hak_slab_locate(const void *block, unsigned order, size_t *offset)
+{
+    hak_superslab *s = hak_superslab_of(block);
+    hak_slab *slab =
+        &s->slabs[((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1)];
+    *offset = (uintptr_t)block & (HAK_CHUNK_BYTES - 1);
+    if (order > 0) {
+        *offset += (size_t)slab->lead << HAK_CHUNK_SHIFT;
+        slab -= slab->lead;
+    }
+    return slab;
+}
 
 /* A fresh slab of `class` for `heap`: its header filled, its chunks tagged. NULL without memory. */
 hak_slab *hak_slab_new(unsigned class, hak_heap *heap);

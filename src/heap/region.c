@@ -1,5 +1,6 @@
 #include "heap/region.h"
 
+#include "heap/central.h"
 #include "observe/observe.h"
 #include "os/os.h"
 

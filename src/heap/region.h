@@ -18,9 +18,6 @@ char *hak_region_take(void);
 /* Undoes the hak_region_take just done. */
 void hak_region_untake(char *start);
 
-/* Superslabs by address >> HAK_SUPERSLAB_SHIFT, as many as the chunk map covers. */
-extern _Atomic(hak_superslab *) *hak_superslab_table;
-
 uint64_t hak_region_reserved(void);
 uint64_t hak_region_mapped(void);
 

@@ -40,9 +40,10 @@ void hak_remote_post_one(void *block)
     uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
     uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
     unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-    uintptr_t start;
-    hak_slab *slab = hak_slab_locate(block, &start);
-    unsigned index = hak_block_index(&hak_classes[class], (uintptr_t)block - start);
+    const hak_class_info *info = &hak_classes[class];
+    size_t offset;
+    hak_slab *slab = hak_slab_locate(block, info->order, &offset);
+    unsigned index = hak_block_index(info, offset);
     hak_remote_post(slab, index / 64, 1ull << (index % 64));
 }
 
