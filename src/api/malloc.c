@@ -210,7 +210,7 @@ static uint32_t hak_tag_of(const void *block)
 }
 
 /* A block of this heap's own whose bin is full or was never used. */
-static void hak_free_full(hak_heap *heap, void *block, unsigned class)
+static HAK_NOINLINE void hak_free_full(hak_heap *heap, void *block, unsigned class)
 {
     hak_bin *bin = &heap->hot.bins[class];
     hak_bin_make_room(heap, class);
@@ -249,10 +249,11 @@ static HAK_NOINLINE void hak_free_rare(void *block, hak_hot *hot)
 
 void hak_free_slow(void *block, hak_hot *hot)
 {
-    if (block == NULL) return;
-    if (hak_likely(hak_heap_is_real(hot))) {
+    uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
+    /* Only a thread without a heap has a countdown below zero here. */
+    if (hak_likely(chunk < hak_chunk_map.end && hot->countdown >= 0)) {
         hak_heap *heap = hak_heap_of(hot);
-        uint32_t tag = hak_tag_of(block);
+        uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
         uint32_t owner = tag >> HAK_TAG_OWNER_SHIFT;
         unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
         if (hak_likely(owner != 0)) {
@@ -265,7 +266,7 @@ void hak_free_slow(void *block, hak_hot *hot)
             return;
         }
     }
-    hak_free_rare(block, hot);
+    if (block != NULL) hak_free_rare(block, hot);
 }
 
 HAK_EXPORT void hak_free(void *block)

@@ -15,8 +15,8 @@
 /* Of a tag that is no slab's. */
 #define HAK_TAG_OF_NOBODY ((uint64_t)UINT32_MAX << 32)
 /* Heartbeats between two looks at the bins, and between two trims of them. */
-#define HAK_BEATS_WATCH 8u
-#define HAK_BEATS_TRIM 64u
+#define HAK_BEATS_WATCH 16u
+#define HAK_BEATS_TRIM 128u
 
 /* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
 hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};

@@ -1,6 +1,7 @@
 #include "heap/size_class.h"
 
 hak_class_info hak_classes[HAK_CLASS_COUNT];
+uint8_t hak_mid_classes[HAK_MID_MAX >> HAK_MID_STEP_SHIFT];
 
 /* A slab is one chunk for blocks up to 4 KiB, and as many as hold sixteen blocks beyond. */
 static void hak_class_set(unsigned class, uint32_t bytes)
@@ -21,5 +22,8 @@ void hak_classes_init(void)
         unsigned step = c - HAK_MID_FIRST;
         uint32_t base = 1024u << (step / 8);
         hak_class_set(c, base + base / 8 * (step % 8 + 1));
+        for (uint32_t bytes = base + base / 8 * (step % 8); bytes < hak_classes[c].bytes;
+             bytes += 1u << HAK_MID_STEP_SHIFT)
+            hak_mid_classes[bytes >> HAK_MID_STEP_SHIFT] = (uint8_t)c;
     }
 }

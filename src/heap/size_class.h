@@ -29,13 +29,14 @@ extern hak_class_info hak_classes[HAK_CLASS_COUNT];
 
 void hak_classes_init(void);
 
+/* Mid classes stand at multiples of 128 bytes, so a small table leads to them. */
+#define HAK_MID_STEP_SHIFT 7
+extern uint8_t hak_mid_classes[HAK_MID_MAX >> HAK_MID_STEP_SHIFT];
+
 /* The class that serves `size`, HAK_TINY_MAX + 1 .. HAK_MID_MAX. */
 HAK_INLINE unsigned hak_class_of_mid(size_t size)
 {
-    /* Eight classes to a doubling: the three bits below the highest one, rounded up. */
-    size_t x = size - 1;
-    unsigned high = hak_highest_bit(x);
-    return HAK_MID_FIRST + (high - 10) * 8 + (unsigned)((x >> (high - 3)) & 7);
+    return hak_mid_classes[(size - 1) >> HAK_MID_STEP_SHIFT];
 }
 
 /* The class that serves `size`, 1 .. HAK_MID_MAX. */
