@@ -9,11 +9,13 @@
 #include "heap/large.h"
 #include "heap/remote.h"
 #include "observe/observe.h"
+#include "os/os.h"
 #include "policy/policy.h"
 
 __attribute__((constructor(101))) static void hak_init(void)
 {
     hak_central_init();
+    hak_os_read_settings();
     hak_policy_init();
     hak_observe_init();
     hak_heap_watch_threads();

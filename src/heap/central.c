@@ -328,13 +328,17 @@ static hak_superslab *hak_superslab_new(void)
 /* Huge pages for superslabs of slabs where the heap is large, by what was carved out of slabs and not by
  * what they could hold, and three quarters of it dense: many threads with a page of each slab in use
  * must not be given 2 MiB for each. Spans are often touched in part only. */
+static bool hak_dense(void)
+{
+    uint64_t carved = atomic_load_explicit(&hak_carved_bytes, memory_order_relaxed);
+    return carved > hak_knob_get(HAK_KNOB_HUGE_GATE) && carved > hak_central.slab_bytes / 4 * 3;
+}
+
 static void hak_superslab_huge(hak_superslab *s)
 {
     uint64_t thp = hak_knob_get(HAK_KNOB_THP);
-    uint64_t carved = atomic_load_explicit(&hak_carved_bytes, memory_order_relaxed);
-    bool huge = thp == 2 || (thp == 1 && s->kind == HAK_SUPERSLAB_SLABS &&
-                             carved > hak_knob_get(HAK_KNOB_HUGE_GATE) &&
-                             carved > hak_central.slab_bytes / 4 * 3);
+    bool huge = hak_os_huge_given &&
+                (thp == 2 || (thp == 1 && s->kind == HAK_SUPERSLAB_SLABS && hak_dense()));
     if (huge == s->huge) return;
     s->huge = huge;
     hak_os_huge(s->start, HAK_SUPERSLAB_BYTES, huge);
@@ -409,6 +413,7 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     const hak_class_info *info = &hak_classes[class];
     unsigned words = (info->blocks + 63u) / 64u;
     hak_slab *slab = NULL;
+    size_t prefault = 0;
     hak_lock_take(&hak_central_lock);
     hak_bitmaps *maps = NULL;
     if (words > HAK_INLINE_WORDS && (maps = hak_bitmaps_take()) == NULL) goto done;
@@ -443,8 +448,16 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     for (unsigned i = 0; i < info->chunks; i++) slab[i].lead = (uint8_t)i;
     atomic_store_explicit(&slab->owner, heap, memory_order_relaxed);
     hak_slab_tag(slab, heap->owner);
+    /* Where the heap is large and dense and there are no huge pages, one call in place of a fault for
+     * each page. */
+    if (!s->huge && hak_dense() &&
+        !hak_units_any(s->dirty_map, first * HAK_CHUNK_UNITS, info->chunks * HAK_CHUNK_UNITS))
+        prefault = hak_min_size(hak_knob_get(HAK_KNOB_PREFAULT_BYTES),
+                                (size_t)info->chunks << HAK_CHUNK_SHIFT);
 done:
     hak_lock_drop(&hak_central_lock);
+    if (prefault > 0)
+        hak_os_prefault(slab->start, hak_round_down(prefault, hak_os_page_bytes));
     if (slab != NULL) hak_trace(HAK_EVENT_SLAB_NEW, class, info->chunks);
     hak_prof_end(HAK_PROF_SLAB, begun);
     return slab;

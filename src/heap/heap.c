@@ -269,6 +269,7 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     if (heap->beats % HAK_BEATS_TRIM == 0) hak_bins_trim(heap);
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);
     hak_heaps_dissolve(false);
+    hak_orphans_drain();
     hak_large_tidy(false);
     hak_bigcache_purge(false);
     if (hak_central_purge_due()) hak_central_purge(false);

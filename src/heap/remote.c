@@ -78,6 +78,27 @@ static uint32_t hak_remote_collect(hak_heap *heap, hak_slab *slab)
     return blocks;
 }
 
+/* Orphans of each class, so that a search that would find nothing takes no lock. Written under the
+ * central lock. */
+static _Atomic uint32_t hak_orphans_count[HAK_CLASS_COUNT];
+
+static void hak_orphans_counted(unsigned class, int change)
+{
+    uint32_t count = atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed);
+    atomic_store_explicit(&hak_orphans_count[class], count + (uint32_t)change,
+                          memory_order_relaxed);
+}
+
+/* Gives back an orphan that is empty. */
+static void hak_orphan_delete_locked(hak_slab *slab)
+{
+    hak_bin_back *back = &hak_orphans.back[slab->class];
+    hak_slab_list_remove(&back->available, slab);
+    back->empties--;
+    hak_orphans_counted(slab->class, -1);
+    hak_slab_delete_locked(slab);
+}
+
 /* Takes in one mailbox. For the thread that has the heap; for hak_orphans, whoever holds the central
  * lock. */
 static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
@@ -90,7 +111,10 @@ static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
         hak_slab *next = atomic_load_explicit(&slab->mail_next, memory_order_relaxed);
         atomic_exchange_explicit(&slab->mailed, 0, memory_order_seq_cst);
         if (atomic_load_explicit(&slab->owner, memory_order_acquire) == heap) {
-            if (slab->state != HAK_SLAB_NONE) blocks += hak_remote_collect(heap, slab);
+            if (slab->state != HAK_SLAB_NONE) {
+                blocks += hak_remote_collect(heap, slab);
+                if (heap == &hak_orphans && slab->used == 0) hak_orphan_delete_locked(slab);
+            }
         } else if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0) {
             /* It changed hands while it lay here. Mailed on even without bits: whether there are
              * any is for its owner to read. */
@@ -131,27 +155,6 @@ bool hak_remote_poll(hak_heap *heap, unsigned class)
 
 /* ---- Orphans --------------------------------------------------------------------------------- */
 
-/* Orphans of each class, so that a search that would find nothing takes no lock. Written under the
- * central lock. */
-static _Atomic uint32_t hak_orphans_count[HAK_CLASS_COUNT];
-
-static void hak_orphans_counted(unsigned class, int change)
-{
-    uint32_t count = atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed);
-    atomic_store_explicit(&hak_orphans_count[class], count + (uint32_t)change,
-                          memory_order_relaxed);
-}
-
-/* Gives back an orphan that is empty. */
-static void hak_orphan_delete_locked(hak_slab *slab)
-{
-    hak_bin_back *back = &hak_orphans.back[slab->class];
-    hak_slab_list_remove(&back->available, slab);
-    back->empties--;
-    hak_orphans_counted(slab->class, -1);
-    hak_slab_delete_locked(slab);
-}
-
 static void hak_orphan_collect_locked(hak_slab *slab)
 {
     hak_count(&hak_orphans.count.remote_drained, hak_remote_collect(&hak_orphans, slab));
@@ -162,6 +165,14 @@ static void hak_orphans_drain_locked(void)
     if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
     uint64_t slabs = 0;
     hak_count(&hak_orphans.count.remote_drained, hak_mailbox_drain(&hak_orphans, &slabs));
+}
+
+void hak_orphans_drain(void)
+{
+    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
+    hak_lock_take(&hak_central_lock);
+    hak_orphans_drain_locked();
+    hak_lock_drop(&hak_central_lock);
 }
 
 unsigned hak_orphans_leave(hak_heap *heap)
@@ -207,7 +218,7 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
             hak_slab *slab = back->full.tail;
             if (hak_remote_any(slab)) {
                 hak_orphan_collect_locked(slab);
-                break;
+                break; /* it has room now, or is empty: either serves */
             }
             hak_slab_list_remove(&back->full, slab);
             hak_slab_list_push(&back->full, slab);

@@ -41,6 +41,10 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class);
  * many. */
 unsigned hak_orphans_leave(hak_heap *heap);
 
+/* Takes in what was mailed to the orphans; gives those back that are empty then. Cheap when there is
+ * nothing. */
+void hak_orphans_drain(void);
+
 /* Takes in the frees of orphans' blocks; gives empty orphans back, and with `purge` whole pages of free
  * blocks in the others. Returns the bytes purged. */
 size_t hak_orphans_tidy(bool purge);

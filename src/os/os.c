@@ -122,15 +122,32 @@ uint64_t hak_os_coarse_ms(void)
     return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
 }
 
+/* The first `bytes` of a file; 0 where it can't be read. */
+static long hak_os_read_file(const char *path, char *text, size_t bytes)
+{
+    long fd = hak_syscall4(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
+    if (hak_syscall_failed(fd)) return 0;
+    long got = hak_syscall3(SYS_read, fd, (long)text, (long)bytes);
+    hak_syscall3(SYS_close, fd, 0, 0);
+    return hak_syscall_failed(got) ? 0 : got;
+}
+
+bool hak_os_huge_given = true;
+
+void hak_os_read_settings(void)
+{
+    /* "always [madvise] never": the choice in force stands in brackets. */
+    char text[64];
+    long got = hak_os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
+    for (long i = 0; i + 1 < got; i++)
+        if (text[i] == '[') hak_os_huge_given = text[i + 1] != 'n';
+}
+
 /* Resident pages are the second number of /proc/self/statm. */
 static uint64_t hak_os_resident(void)
 {
     char text[128];
-    long fd = hak_syscall4(SYS_openat, AT_FDCWD, (long)"/proc/self/statm", O_RDONLY | O_CLOEXEC, 0);
-    if (hak_syscall_failed(fd)) return 0;
-    long got = hak_syscall3(SYS_read, fd, (long)text, sizeof text);
-    hak_syscall3(SYS_close, fd, 0, 0);
-    if (hak_syscall_failed(got)) return 0;
+    long got = hak_os_read_file("/proc/self/statm", text, sizeof text);
     long i = 0;
     while (i < got && text[i] != ' ') i++;
     uint64_t pages = 0;

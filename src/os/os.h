@@ -43,6 +43,12 @@ bool hak_os_purge(void *address, size_t bytes);
 /* Asks for huge pages, or for none, where the system lets a program choose. */
 void hak_os_huge(void *address, size_t bytes, bool on);
 
+/* Whether the system gives huge pages to those who ask. True until hak_os_read_settings has read it. */
+extern bool hak_os_huge_given;
+
+/* Reads the settings that stand in files. For the constructor: nothing else here opens a file. */
+void hak_os_read_settings(void);
+
 /* Touches pages in one call where the kernel can (Linux 5.14); no result: a hint. */
 void hak_os_prefault(void *address, size_t bytes);
 
