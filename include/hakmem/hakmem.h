@@ -125,7 +125,8 @@ enum { HAK_TIER_TINY, HAK_TIER_MID, HAK_TIER_LARGE, HAK_TIER_BIG, HAK_TIER_COUNT
 
 typedef struct hak_stats_data {
     uint64_t struct_bytes;    /* sizeof(hak_stats_data) as the library knows it */
-    uint64_t served_bytes;    /* bytes served by malloc and its kin, exact */
+    uint64_t served_bytes;    /* bytes served by malloc and its kin, exact: as asked for, those up to
+                                 1 KiB in steps of 16 */
     uint64_t heaps;           /* heaps ever made, and now in use by a thread */
     uint64_t heaps_live;
     uint64_t reserved_bytes;  /* address space reserved */

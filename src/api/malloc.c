@@ -39,8 +39,7 @@ HAK_INLINE void *hak_pop(hak_heap *heap, unsigned class)
 
 HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
 {
-    heap->hot.countdown -= (int64_t)bytes;
-    if (hak_unlikely(heap->hot.countdown < 0)) hak_heartbeat(heap, class);
+    if (hak_unlikely(hak_countdown_take(&heap->hot, bytes))) hak_heartbeat(heap, class);
 }
 
 /* Class that stands for large and big requests where the heartbeat credits bytes. */
@@ -93,7 +92,7 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
         hak_heap *heap = hak_heap_of(hot);
         if (hak_likely(size - 1 < HAK_TINY_MAX)) {
             unsigned class = hak_class_of(size);
-            if (hot->countdown < 0)
+            if (hak_countdown(hot) < 0)
                 hak_heartbeat(heap, class);
             else
                 hot->bins[class].top++; /* the hot path took a slot from an empty bin */
@@ -113,16 +112,18 @@ void *hak_malloc_slow(size_t size, hak_hot *hot)
     /* The hot path of mid sizes: the same steps, with more arithmetic to the class. A thread without a
      * heap has a countdown below zero, as on the other path. */
     if (hak_likely(size - HAK_TINY_MAX - 1 < HAK_MID_MAX - HAK_TINY_MAX)) {
-        hot->countdown -= (int64_t)size;
-        if (hak_likely(hot->countdown >= 0)) {
+        /* Written back only with a heap: threads without one share theirs, and of two that take off
+         * and add again at once, one lost write would lift it above zero. */
+        int64_t left = hak_countdown(hot) - (int64_t)size;
+        if (hak_likely(left >= 0)) {
             hak_bin *bin = &hot->bins[hak_class_of_mid(size)];
             void *block = *bin->top;
             if (hak_likely(block != NULL)) {
                 bin->top--;
+                hak_countdown_set(hot, left);
                 return block;
             }
         }
-        hot->countdown += (int64_t)size;
     }
     return hak_malloc_hard(size, hot);
 }
@@ -251,7 +252,7 @@ void hak_free_slow(void *block, hak_hot *hot)
 {
     uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
     /* Only a thread without a heap has a countdown below zero here. */
-    if (hak_likely(chunk < hak_chunk_map.end && hot->countdown >= 0)) {
+    if (hak_likely(chunk < hak_chunk_map.end && hak_countdown(hot) >= 0)) {
         hak_heap *heap = hak_heap_of(hot);
         uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
         uint32_t owner = tag >> HAK_TAG_OWNER_SHIFT;

@@ -69,10 +69,41 @@ void *hak_aligned_slow(size_t alignment, size_t size) HAK_HOT_SLOW;
 /* The two moves of a bin's top, each leaving it one slot on whatever comes of it. Written as x86-64
  * instructions because compilers spend one more each on them: they do not fold load, add and store
  * into one instruction where the old value is needed too, nor use one address for both fields. Plain
- * C elsewhere, and in debug and sanitizer builds, which must see the accesses. */
+ * C elsewhere, and in debug and sanitizer builds, which must see the accesses.
+ *
+ * The countdown likewise: other threads read it for the statistics (pairs: the relaxed load in
+ * hak_heap_served), and threads without a heap share one. An atomic access is not folded either. */
 #if defined(__x86_64__) && !defined(__ILP32__) && !defined(HAK_DEBUG)
 #define HAK_HOT_ASM 1
 #endif
+
+HAK_INLINE int64_t hak_countdown(const hak_hot *heap)
+{
+    return __atomic_load_n(&heap->countdown, __ATOMIC_RELAXED);
+}
+
+HAK_INLINE void hak_countdown_set(hak_hot *heap, int64_t left)
+{
+    __atomic_store_n(&heap->countdown, left, __ATOMIC_RELAXED);
+}
+
+/* Takes bytes off, and says whether it is below zero. Two threads without a heap may take off at the
+ * same time, and only one be counted: it never rises so. */
+HAK_INLINE bool hak_countdown_take(hak_hot *heap, size_t bytes)
+{
+    bool below;
+#if defined(HAK_HOT_ASM)
+    __asm__("subq %[bytes], %[left]"
+            : [left] "+m"(heap->countdown), "=@ccs"(below)
+            : [bytes] "r"(bytes)
+            : "cc");
+#else
+    int64_t left = hak_countdown(heap) - (int64_t)bytes;
+    hak_countdown_set(heap, left);
+    below = left < 0;
+#endif
+    return below;
+}
 
 HAK_INLINE void **hak_bin_pop_slot(hak_bin *bin)
 {
@@ -124,8 +155,7 @@ HAK_INLINE void *hak_hot_alloc(size_t size, void *(*slow)(size_t, hak_hot *))
     if (hak_unlikely(size > HAK_TINY_MAX)) return slow(size, heap);
     /* malloc(0) has offset 0, whose bin is always empty: the slow path makes it 16. */
     size_t offset = (size + 15) & ~(size_t)15;
-    heap->countdown -= (int64_t)offset;
-    if (hak_unlikely(heap->countdown < 0)) return slow(size, heap);
+    if (hak_unlikely(hak_countdown_take(heap, offset))) return slow(size, heap);
     void *block = *hak_bin_pop_slot(hak_bin_at(heap, offset));
     if (hak_unlikely(block == NULL)) return slow(size, heap);
     return block;
@@ -141,7 +171,9 @@ HAK_INLINE void hak_hot_free(void *block)
         hak_free_slow(block, heap);
         return;
     }
-    uint64_t offset = hak_chunk_map.tags[chunk] ^ heap->tag;
+    /* Pairs: the relaxed stores of hak_tags_set. The tag of a live block changes only between owners
+     * that are both not this heap, or from this heap's own number by this very thread. */
+    uint64_t offset = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED) ^ heap->tag;
     if (hak_unlikely(offset > HAK_CLASS_OFFSET_MAX)) {
         hak_free_slow(block, heap);
         return;

@@ -45,12 +45,12 @@ static void served_bytes_are_not_exact(void **state)
 {
     (void)state;
     uint64_t before = stats_now().served_bytes;
-    work(200, 10001); /* 208 with the class */
-    work(20000, 301); /* 20480 */
+    work(200, 10001); /* 208: tiny sizes count in steps of 16, the others as asked */
+    work(20000, 301);
     work(300000, 17);
     work(3000000, 3);
     uint64_t served = stats_now().served_bytes - before;
-    assert_int_equal(served, 208u * 10001 + 20480u * 301 + 300000u * 17 + 3000000u * 3);
+    assert_int_equal(served, 208u * 10001 + 20000u * 301 + 300000u * 17 + 3000000u * 3);
 }
 
 static void *work_in_thread(void *size)
