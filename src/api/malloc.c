@@ -48,10 +48,12 @@ HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
 static void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
 {
     if (hak_unlikely(size > HAK_REQUEST_MAX)) return NULL;
-    hak_count_down(heap, size, HAK_CLASS_NONE);
-    if (size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) || alignment > HAK_SUPERSLAB_BYTES / 2)
-        return hak_big_alloc(size, alignment, zeroed);
-    return hak_large_alloc(heap, size, alignment, zeroed);
+    bool big = size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) || alignment > HAK_SUPERSLAB_BYTES / 2;
+    void *block = big ? hak_big_alloc(size, alignment, zeroed)
+                      : hak_large_alloc(heap, size, alignment, zeroed);
+    /* Only what was served counts: what the system refuses may be half of what the meter can hold. */
+    if (hak_likely(block != NULL)) hak_count_down(heap, size, HAK_CLASS_NONE);
+    return block;
 }
 
 /* Any size, with nothing done yet. */

@@ -1,8 +1,8 @@
 /* new.cpp: every operator new and delete of C++17.
  *
  * operator new(size_t) and operator delete(void *) are malloc's and free's own path, inlined. The
- * other forms follow [new.delete]: what the standard defines as a call of another form is a jump to
- * it through the dynamic symbol, so that a program that replaces only operator new(size_t) and
+ * other forms follow [new.delete]: what the standard defines as a call of another form is (mostly in
+ * forward.cpp) a jump to it through the dynamic symbol, so that a program that replaces only operator new(size_t) and
  * operator delete(void *) gets its own blocks back from new[], nothrow new and sized delete. (So
  * this file must not be linked with -Bsymbolic, and is best compiled with -fno-plt.) The size that
  * a sized delete brings is not trusted: a wrong one would corrupt.
@@ -27,6 +27,11 @@
 #include <new>
 
 #include "heap/hot.h"
+
+/* gcc wants the sized forms, which are in forward.cpp, beside the plain ones. */
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wsized-deallocation"
+#endif
 
 /* The compiler writes these names itself, for the one catch below. */
 __asm__(".weak __gxx_personality_v0\n"
@@ -249,19 +254,9 @@ HAK_OPERATOR void *operator new(size_t size)
     return hak_hot_alloc(size, new_slow);
 }
 
-HAK_OPERATOR void *operator new[](size_t size)
-{
-    return ::operator new(size);
-}
-
 HAK_OPERATOR void *operator new(size_t size, std::align_val_t alignment)
 {
     return aligned_new(static_cast<size_t>(alignment), size);
-}
-
-HAK_OPERATOR void *operator new[](size_t size, std::align_val_t alignment)
-{
-    return ::operator new(size, alignment);
 }
 
 /* The forms above under names that nothing replaces: what a form is compared with to know whether
@@ -269,9 +264,10 @@ HAK_OPERATOR void *operator new[](size_t size, std::align_val_t alignment)
 extern "C" {
 #define HAK_OWN(name) __attribute__((alias(name), visibility("hidden"), malloc, alloc_size(1)))
 void *hak_own_new(size_t) HAK_OWN("_Znwm");
-void *hak_own_new_array(size_t) HAK_OWN("_Znam");
 void *hak_own_new_aligned(size_t, std::align_val_t) HAK_OWN("_ZnwmSt11align_val_t");
-void *hak_own_new_array_aligned(size_t, std::align_val_t) HAK_OWN("_ZnamSt11align_val_t");
+/* Of forward.cpp. */
+void *hak_own_new_array(size_t) __attribute__((visibility("hidden")));
+void *hak_own_new_array_aligned(size_t, std::align_val_t) __attribute__((visibility("hidden")));
 }
 
 static_assert(sizeof(size_t) == sizeof(unsigned long), "the mangled names above say m for size_t");
@@ -328,61 +324,9 @@ HAK_OPERATOR void operator delete(void *block) noexcept
     hak_hot_free(block);
 }
 
-HAK_OPERATOR void operator delete(void *block, size_t) noexcept
-{
-    ::operator delete(block);
-}
-
-HAK_OPERATOR void operator delete(void *block, const std::nothrow_t &) noexcept
-{
-    ::operator delete(block);
-}
-
-HAK_OPERATOR void operator delete[](void *block) noexcept
-{
-    ::operator delete(block);
-}
-
-HAK_OPERATOR void operator delete[](void *block, size_t) noexcept
-{
-    ::operator delete[](block);
-}
-
-HAK_OPERATOR void operator delete[](void *block, const std::nothrow_t &) noexcept
-{
-    ::operator delete[](block);
-}
-
 HAK_OPERATOR void operator delete(void *block, std::align_val_t) noexcept
 {
     hak_hot_free(block);
-}
-
-HAK_OPERATOR void operator delete(void *block, size_t, std::align_val_t alignment) noexcept
-{
-    ::operator delete(block, alignment);
-}
-
-HAK_OPERATOR void operator delete(void *block, std::align_val_t alignment,
-                                  const std::nothrow_t &) noexcept
-{
-    ::operator delete(block, alignment);
-}
-
-HAK_OPERATOR void operator delete[](void *block, std::align_val_t alignment) noexcept
-{
-    ::operator delete(block, alignment);
-}
-
-HAK_OPERATOR void operator delete[](void *block, size_t, std::align_val_t alignment) noexcept
-{
-    ::operator delete[](block, alignment);
-}
-
-HAK_OPERATOR void operator delete[](void *block, std::align_val_t alignment,
-                                    const std::nothrow_t &) noexcept
-{
-    ::operator delete[](block, alignment);
 }
 
 #endif

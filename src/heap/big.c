@@ -225,6 +225,13 @@ size_t hak_bigcache_purge(bool all)
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
+/* A request was served: those that fail are not counted, as their sizes may be anything. */
+static void hak_big_count(size_t size)
+{
+    hak_big.stats.requests++;
+    hak_big.stats.request_bytes += size;
+}
+
 void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
 {
     uint64_t begun = hak_prof_begin();
@@ -232,13 +239,12 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
     if (bytes < size) return NULL;
     *zeroed = false;
     hak_lock_take(&hak_big_lock);
-    hak_big.stats.requests++;
-    hak_big.stats.request_bytes += size;
     bool room = hak_big_reserve_entry();
     char *start = room ? hak_bigcache_take(&bytes, alignment) : NULL;
     bool cached = start != NULL;
     if (cached) {
         hak_big.stats.hits++;
+        hak_big_count(size);
         hak_big_insert((uintptr_t)start, bytes);
     }
     hak_lock_drop(&hak_big_lock);
@@ -252,6 +258,7 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
             if (hak_big_reserve_entry()) {
                 hak_big_insert((uintptr_t)start, bytes);
                 hak_big.stats.mapped++;
+                hak_big_count(size);
             } else {
                 hak_os_unmap(start, bytes);
                 start = NULL;

@@ -221,6 +221,14 @@ static void hak_dirty_list(hak_superslab *s)
     hak_dirty_publish();
 }
 
+/* A superslab that has run empty. Where it has huge pages, what was never given out is resident too. */
+static void hak_superslab_emptied(hak_superslab *s)
+{
+    s->kind = HAK_SUPERSLAB_EMPTY;
+    hak_superslab_push(&hak_central.empty, s);
+    if (s->huge) hak_units_set(s->dirty_map, 0, HAK_SUPERSLAB_UNITS);
+}
+
 /* Recounts the free dirty units of a superslab after a change. */
 static void hak_dirty_recount(hak_superslab *s)
 {
@@ -318,6 +326,9 @@ static hak_superslab *hak_superslab_new(void)
         return NULL;
     }
     s->start = start;
+    /* Where the system makes everything huge, a heap that is small or sparse asks it not to. */
+    if (hak_os_huge_always && hak_knob_get(HAK_KNOB_THP) != 2)
+        hak_os_huge(start, HAK_SUPERSLAB_BYTES, false);
     for (unsigned i = 0; i < HAK_UNIT_WORDS; i++) s->free_units[i] = ~0ull;
     /* Pairs: the acquire load in hak_superslab_of. */
     atomic_store_explicit(&hak_superslab_table[(uintptr_t)start >> HAK_SUPERSLAB_SHIFT], s,
@@ -446,14 +457,18 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     slab->state = HAK_SLAB_AVAILABLE;
     slab->purged = false;
     for (unsigned i = 0; i < info->chunks; i++) slab[i].lead = (uint8_t)i;
-    atomic_store_explicit(&slab->owner, heap, memory_order_relaxed);
+    atomic_store_explicit(&slab->owner, heap, memory_order_release);
     hak_slab_tag(slab, heap->owner);
+    /* Mail of the slab that was here before may still lie with the orphans, and until it is passed on
+     * nobody mails this one. */
+    if (atomic_load_explicit(&slab->mailed, memory_order_relaxed) != 0) hak_orphans_drain_locked();
     /* Where the heap is large and dense and there are no huge pages, one call in place of a fault for
      * each page. */
     if (!s->huge && hak_dense() &&
         !hak_units_any(s->dirty_map, first * HAK_CHUNK_UNITS, info->chunks * HAK_CHUNK_UNITS))
         prefault = hak_min_size(hak_knob_get(HAK_KNOB_PREFAULT_BYTES),
                                 (size_t)info->chunks << HAK_CHUNK_SHIFT);
+    hak_units_set(s->dirty_map, first * HAK_CHUNK_UNITS, (uint32_t)(prefault >> HAK_UNIT_SHIFT));
 done:
     hak_lock_drop(&hak_central_lock);
     if (prefault > 0)
@@ -489,8 +504,7 @@ void hak_slab_delete_locked(hak_slab *slab)
     hak_central.slabs_of[slab->class]--;
     if (s->free_chunks == UINT32_MAX) {
         hak_superslab_unlink(&hak_central.slabs[s->bucket], s);
-        s->kind = HAK_SUPERSLAB_EMPTY;
-        hak_superslab_push(&hak_central.empty, s);
+        hak_superslab_emptied(s);
     } else {
         hak_superslab_file(s);
     }
@@ -565,8 +579,7 @@ char *hak_span_new(uint32_t units, uint32_t align_units, bool *zeroed)
     if (s != NULL) {
         hak_units_clear(s->free_units, first, units);
         *zeroed = !hak_units_any(s->dirty_map, first, units);
-        s->spans.length[first] = (uint16_t)units;
-        s->spans.site[first] = 0;
+        s->span_length[first] = (uint16_t)units;
         hak_superslab_file(s);
         hak_dirty_recount(s);
         hak_span_bytes_add((uint64_t)units << HAK_UNIT_SHIFT);
@@ -589,8 +602,7 @@ static void hak_span_release(hak_superslab *s, uint32_t first, uint32_t units)
         hak_superslab_unlink(&hak_central.spans[s->bucket], s);
         if (hak_central.spans[s->bucket].head == NULL)
             hak_units_clear(hak_central.span_buckets, s->bucket, 1);
-        s->kind = HAK_SUPERSLAB_EMPTY;
-        hak_superslab_push(&hak_central.empty, s);
+        hak_superslab_emptied(s);
         hak_tags_set(s->start, HAK_SUPERSLAB_CHUNKS, 0);
     }
     hak_dirty_recount(s);
@@ -602,7 +614,7 @@ void hak_span_delete(char *span, uint32_t units)
     hak_superslab *s = hak_superslab_of(span);
     uint32_t first = (uint32_t)((size_t)(span - s->start) >> HAK_UNIT_SHIFT);
     hak_lock_take(&hak_central_lock);
-    s->spans.length[first] = 0;
+    s->span_length[first] = 0;
     hak_span_release(s, first, units);
     uint64_t dirty = atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed);
     hak_lock_drop(&hak_central_lock);
@@ -620,33 +632,21 @@ uint32_t hak_span_units(const void *address)
 {
     const hak_superslab *s = hak_superslab_of(address);
     if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0) return 0;
-    uint32_t length = s->spans.length[hak_span_first(s, address)];
+    uint32_t length = s->span_length[hak_span_first(s, address)];
     return (length & HAK_SPAN_KEPT) == 0 ? length & ~HAK_SPAN_GROWN : 0;
 }
 
 void hak_span_mark(const void *address, unsigned mark, bool on)
 {
     hak_superslab *s = hak_superslab_of(address);
-    uint16_t *length = &s->spans.length[hak_span_first(s, address)];
+    uint16_t *length = &s->span_length[hak_span_first(s, address)];
     *length = (uint16_t)(on ? *length | mark : *length & ~mark);
 }
 
 bool hak_span_is(const void *address, unsigned mark)
 {
     const hak_superslab *s = hak_superslab_of(address);
-    return (s->spans.length[hak_span_first(s, address)] & mark) != 0;
-}
-
-void hak_span_set_site(const void *address, uint32_t site)
-{
-    hak_superslab *s = hak_superslab_of(address);
-    s->spans.site[hak_span_first(s, address)] = site;
-}
-
-uint32_t hak_span_site(const void *address)
-{
-    const hak_superslab *s = hak_superslab_of(address);
-    return s->spans.site[hak_span_first(s, address)];
+    return (s->span_length[hak_span_first(s, address)] & mark) != 0;
 }
 
 bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroed)
@@ -664,12 +664,12 @@ bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroe
             hak_units_clear(s->free_units, behind, gain);
             *zeroed = !hak_units_any(s->dirty_map, behind, gain);
             hak_span_bytes_add((uint64_t)gain << HAK_UNIT_SHIFT);
-            s->spans.length[first] = (uint16_t)new_units;
+            s->span_length[first] = (uint16_t)new_units;
             hak_superslab_file(s);
             hak_dirty_recount(s);
         }
     } else if (new_units < units) {
-        s->spans.length[first] = (uint16_t)new_units;
+        s->span_length[first] = (uint16_t)new_units;
         hak_span_release(s, first + new_units, units - new_units);
     }
     hak_lock_drop(&hak_central_lock);

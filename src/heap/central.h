@@ -70,9 +70,6 @@ uint32_t hak_span_units(const void *address);
 void hak_span_mark(const void *address, unsigned mark, bool on);
 bool hak_span_is(const void *address, unsigned mark);
 
-void hak_span_set_site(const void *address, uint32_t site);
-uint32_t hak_span_site(const void *address);
-
 /* Changes the length of a span where it stands; false where the units behind it are taken. *zeroed
  * as in hak_span_new, for the units gained. */
 bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroed);

@@ -14,9 +14,11 @@
 
 /* Of a tag that is no slab's. */
 #define HAK_TAG_OF_NOBODY ((uint64_t)UINT32_MAX << 32)
-/* Heartbeats between two looks at the bins, and between two trims of them. */
-#define HAK_BEATS_WATCH 16u
-#define HAK_BEATS_TRIM 128u
+/* Bits of the count of heartbeats at whose change bins are looked at, and trimmed; and what a heartbeat
+ * counts that a tiny or mid request met. */
+#define HAK_BEAT_BINS 16u
+#define HAK_BEATS_WATCH 256u
+#define HAK_BEATS_TRIM 2048u
 
 /* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
 hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
@@ -265,8 +267,11 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     hak_heap_follow_policy(heap);
     hak_countdown_start(heap);
     hak_remote_drain(heap);
-    if (++heap->beats % HAK_BEATS_WATCH == 0) hak_bins_watch(heap);
-    if (heap->beats % HAK_BEATS_TRIM == 0) hak_bins_trim(heap);
+    /* A large or big request may be a heartbeat all by itself, and says little of the bins. */
+    uint32_t before = heap->beats;
+    heap->beats += class != 0 ? HAK_BEAT_BINS : 1;
+    if ((before ^ heap->beats) & HAK_BEATS_WATCH) hak_bins_watch(heap);
+    if ((before ^ heap->beats) & HAK_BEATS_TRIM) hak_bins_trim(heap);
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);
     hak_heaps_dissolve(false);
     hak_orphans_drain();

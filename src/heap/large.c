@@ -6,6 +6,10 @@
 #include "os/os.h"
 #include "policy/policy.h"
 
+/* A span of more than this share of a thread's budget goes to the stock at once: a lock costs little beside
+ * what such a span is used for, and a few of them would drive all the others out. */
+#define HAK_LARGE_SHARE 8u
+
 /* Spans of one class in the stock, oldest first. */
 #define HAK_STOCK_DEPTH 32u
 
@@ -80,7 +84,9 @@ static void hak_stock_drop(unsigned class, uint32_t i)
 {
     hak_stock_shelf *shelf = &hak_stock.shelf[class];
     shelf->count--;
-    memmove(&shelf->spans[i], &shelf->spans[i + 1], (shelf->count - i) * sizeof shelf->spans[0]);
+    if (i < shelf->count)
+        memmove(&shelf->spans[i], &shelf->spans[i + 1],
+                (shelf->count - i) * sizeof shelf->spans[0]);
     if (shelf->count == 0) hak_stock.shelves &= ~(1ull << class);
     hak_stock.bytes -= hak_large_bytes(class);
 }
@@ -225,10 +231,15 @@ void hak_large_flush(hak_heap *heap, uint64_t bytes)
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
-void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+/* A request was served: those that fail are not counted, as in the byte countdown. */
+static void hak_large_count(hak_heap *heap, size_t size)
 {
     hak_count(&heap->count.large_requests, 1);
     hak_count(&heap->count.large_bytes, size);
+}
+
+void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+{
     *zeroed = false;
     unsigned class = hak_large_class(size);
     size_t align = hak_max_size(hak_max_size(alignment, hak_os_page_bytes), HAK_UNIT_BYTES);
@@ -240,13 +251,17 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
         if (kept == NULL) kept = hak_stock_take(class, most);
         if (kept != NULL) {
             hak_count(&heap->count.large_hits, 1);
+            hak_large_count(heap, size);
             hak_span_mark(kept, HAK_SPAN_KEPT, false);
             return kept;
         }
     }
     void *block = hak_span_new(hak_large_class_units(class), (uint32_t)(align >> HAK_UNIT_SHIFT),
                                zeroed);
-    if (block != NULL) hak_count(&heap->count.large_made, 1);
+    if (block != NULL) {
+        hak_count(&heap->count.large_made, 1);
+        hak_large_count(heap, size);
+    }
     return block;
 }
 
@@ -264,13 +279,13 @@ bool hak_large_free(hak_heap *heap, void *block)
     }
     hak_span_mark(block, HAK_SPAN_KEPT, true);
     uint64_t bytes = hak_large_bytes(class);
-    if (heap == NULL || bytes > heap->knobs.large_slot_bytes) {
+    if (heap == NULL || bytes > heap->knobs.large_slot_bytes / HAK_LARGE_SHARE) {
         hak_stock_put(block, class);
         return true;
     }
     if (heap->large_count[class] == HAK_LARGE_SLOTS) hak_slot_evict(heap, class);
     if (heap->large_bytes + bytes > heap->knobs.large_slot_bytes)
-        hak_large_flush(heap, heap->knobs.large_slot_bytes - bytes);
+        hak_large_flush(heap, heap->knobs.large_slot_bytes / 2);
     heap->large[class].start[heap->large_count[class]++] = block;
     heap->large_bytes += bytes;
     return true;

@@ -67,7 +67,9 @@ static uint32_t hak_remote_collect(hak_heap *heap, hak_slab *slab)
     unsigned words = slab->words;
     unsigned used = slab->used;
     for (unsigned w = 0; w < words && used > 0; w++) {
-        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_relaxed) == 0) continue;
+        /* Sequentially consistent like the exchange of `mailed` before it: were it to read the bits as
+         * they were earlier, a poster that saw the flag still set would have told nobody. */
+        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_seq_cst) == 0) continue;
         uint64_t mask = atomic_exchange_explicit(&slab->remote_bits[w], 0, memory_order_seq_cst);
         unsigned count = hak_popcount(mask);
         blocks += count;
@@ -160,7 +162,7 @@ static void hak_orphan_collect_locked(hak_slab *slab)
     hak_count(&hak_orphans.count.remote_drained, hak_remote_collect(&hak_orphans, slab));
 }
 
-static void hak_orphans_drain_locked(void)
+void hak_orphans_drain_locked(void)
 {
     if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
     uint64_t slabs = 0;

@@ -44,6 +44,7 @@ unsigned hak_orphans_leave(hak_heap *heap);
 /* Takes in what was mailed to the orphans; gives those back that are empty then. Cheap when there is
  * nothing. */
 void hak_orphans_drain(void);
+void hak_orphans_drain_locked(void);
 
 /* Takes in the frees of orphans' blocks; gives empty orphans back, and with `purge` whole pages of free
  * blocks in the others. Returns the bytes purged. */

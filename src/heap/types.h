@@ -74,7 +74,6 @@ struct hak_slab {
     uint8_t state; /* hak_slab_state */
     uint8_t words; /* of each bitmap */
     uint8_t order; /* log2 of its chunks */
-    uint8_t list;  /* which of its heap's lists of the class it is in */
     bool purged;   /* nothing was freed into it since its free pages were given back */
     hak_superslab *superslab;
 
@@ -120,11 +119,9 @@ struct hak_superslab {
     uint64_t free_units[HAK_UNIT_WORDS];  /* spans: a bit for each free unit */
     uint64_t dirty_map[HAK_UNIT_WORDS]; /* free or not: units that may have been written since they
                                            were last known to be zero */
-    struct {
-        uint16_t length[HAK_SUPERSLAB_UNITS]; /* of the span that starts here, in units; 0: none */
-        uint32_t site[HAK_SUPERSLAB_UNITS];   /* that asked for it; 0: unknown */
-    } spans;
-    /* Not shared with `spans`: a thread that was held up between posting a free and mailing the slab
+    uint16_t span_length[HAK_SUPERSLAB_UNITS]; /* of the span that starts here, in units, and its
+                                                  marks; 0: none */
+    /* Not shared with the lengths: a thread that was held up between posting a free and mailing the slab
      * may still touch the header of a slab that is long gone. */
     hak_slab slabs[HAK_SUPERSLAB_CHUNKS];
 };

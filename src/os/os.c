@@ -133,6 +133,7 @@ static long hak_os_read_file(const char *path, char *text, size_t bytes)
 }
 
 bool hak_os_huge_given = true;
+bool hak_os_huge_always;
 
 void hak_os_read_settings(void)
 {
@@ -140,7 +141,10 @@ void hak_os_read_settings(void)
     char text[64];
     long got = hak_os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
     for (long i = 0; i + 1 < got; i++)
-        if (text[i] == '[') hak_os_huge_given = text[i + 1] != 'n';
+        if (text[i] == '[') {
+            hak_os_huge_given = text[i + 1] != 'n';
+            hak_os_huge_always = text[i + 1] == 'a';
+        }
 }
 
 /* Resident pages are the second number of /proc/self/statm. */

@@ -46,6 +46,9 @@ void hak_os_huge(void *address, size_t bytes, bool on);
 /* Whether the system gives huge pages to those who ask. True until hak_os_read_settings has read it. */
 extern bool hak_os_huge_given;
 
+/* Whether it gives them to everybody. False until then. */
+extern bool hak_os_huge_always;
+
 /* Reads the settings that stand in files. For the constructor: nothing else here opens a file. */
 void hak_os_read_settings(void);
 

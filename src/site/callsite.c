@@ -89,7 +89,8 @@ static hak_site_info hak_site_read(const hak_site_record *r, uint32_t id)
 {
     hak_site_info info = {
         .file = r->site->file,
-        .function = r->site->function,
+        /* Pairs: the store in HAK_CALLSITE(), of the same value at every pass. */
+        .function = __atomic_load_n(&r->site->function, __ATOMIC_RELAXED),
         .line = r->site->line,
         .id = id,
         .allocs = atomic_load_explicit(&r->allocs, memory_order_relaxed),

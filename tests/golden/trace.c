@@ -114,8 +114,10 @@ static int child(const char *library)
         }
         free(served_by);
         uintptr_t base = (uintptr_t)where.dli_fbase;
-        for (int i = 0; i < WARM_UP; i++) once(plain_call, entry, (uintptr_t)function, base);
-        for (int i = 0; i < RUNS; i++) once(traced_call, entry, (uintptr_t)function, base);
+        for (int i = 0; i < WARM_UP; i++)
+            once(plain_call, entry, (uintptr_t)function, base);
+        for (int i = 0; i < RUNS; i++)
+            once(traced_call, entry, (uintptr_t)function, base);
     }
     return 0;
 }
@@ -134,7 +136,7 @@ static void child_begin(char *program, char *library)
 
 /* ---- The parent ------------------------------------------------------------------------------ */
 
-static void fail(pid_t pid, const char *what)
+_Noreturn static void fail(pid_t pid, const char *what)
 {
     fprintf(stderr, "trace: %s: %s\n", what, strerror(errno));
     kill(pid, SIGKILL);
@@ -143,16 +145,18 @@ static void fail(pid_t pid, const char *what)
 
 static void registers(pid_t pid, struct user_regs_struct *regs)
 {
-    if (ptrace(PTRACE_GETREGS, pid, NULL, regs) != 0) fail(pid, "registers");
+    if (ptrace(PTRACE_GETREGS, pid, NULL, regs) != 0)
+        fail(pid, "registers");
 }
 
 static void step(pid_t pid, struct user_regs_struct *regs)
 {
-    int status;
+    int status = 0;
     if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid)
         fail(pid, "step");
     errno = 0;
-    if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP) fail(pid, "the step ended otherwise");
+    if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP)
+        fail(pid, "the step ended otherwise");
     registers(pid, regs);
 }
 
@@ -165,15 +169,18 @@ static void follow(pid_t pid)
     uint64_t base = regs.rcx;
     uint64_t entry = regs.r8;
     errno = 0;
-    if (entry >= ENTRIES) fail(pid, "a breakpoint of somebody else's");
+    if (entry >= ENTRIES)
+        fail(pid, "a breakpoint of somebody else's");
     uint64_t stack = regs.rsp;
     step(pid, &regs);
-    if (regs.rip != function) fail(pid, "the call went elsewhere");
+    if (regs.rip != function)
+        fail(pid, "the call went elsewhere");
 
     printf("%s", entries[entry].name);
     /* Returned: the stack is as it was before the call. */
     for (int steps = 0; regs.rsp != stack; steps++) {
-        if (steps == STEPS_MAX) fail(pid, "no return");
+        if (steps == STEPS_MAX)
+            fail(pid, "no return");
         printf(" %lx", (unsigned long)(regs.rip - base));
         step(pid, &regs);
     }
@@ -185,8 +192,10 @@ static int parent(pid_t pid)
     int status;
     int started = 0;
     for (;;) {
-        if (waitpid(pid, &status, 0) != pid) fail(pid, "wait");
-        if (WIFEXITED(status)) return WEXITSTATUS(status);
+        if (waitpid(pid, &status, 0) != pid)
+            fail(pid, "wait");
+        if (WIFEXITED(status))
+            return WEXITSTATUS(status);
         if (WIFSIGNALED(status)) {
             fprintf(stderr, "trace: the child died of signal %d\n", WTERMSIG(status));
             return 1;
@@ -201,13 +210,15 @@ static int parent(pid_t pid)
             started = 1;
             sig = 0;
         }
-        if (ptrace(PTRACE_CONT, pid, NULL, (void *)(intptr_t)sig) != 0) fail(pid, "continue");
+        if (ptrace(PTRACE_CONT, pid, NULL, (void *)(intptr_t)sig) != 0)
+            fail(pid, "continue");
     }
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--child") == 0) return child(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--child") == 0)
+        return child(argv[2]);
     if (argc != 2) {
         fprintf(stderr, "usage: trace libhakmem.so\n");
         return 2;
@@ -222,6 +233,7 @@ int main(int argc, char **argv)
         perror("trace: fork");
         return 1;
     }
-    if (pid == 0) child_begin(argv[0], library);
+    if (pid == 0)
+        child_begin(argv[0], library);
     return parent(pid);
 }

@@ -1,0 +1,254 @@
+/* Bins: the order of a refill, spills, caps that grow and shrink, blocks of other heaps. */
+#include <pthread.h>
+
+#include "heap_test.h"
+
+enum { many = 2000 };
+static void *blocks[many];
+
+static void a_refill_gives_blocks_out_of_order(void **state)
+{
+    (void)state;
+    static const unsigned classes[] = {1, 4, 64, HAK_MID_FIRST, HAK_MID_LAST};
+    for (unsigned k = 0; k < HAK_COUNT_OF(classes); k++) {
+        hak_heap *heap = new_heap();
+        unsigned class = classes[k];
+        char *last = NULL;
+        for (unsigned i = 0; i < hak_classes[class].blocks && i < many; i++) {
+            char *block = pop(heap, class);
+            if (last != NULL) assert_ptr_equal(block, last + hak_classes[class].bytes);
+            last = block;
+        }
+    }
+}
+
+/* Words that are filled in part, word by word, slab by slab: after the spill all is back. */
+static void spill_everything(unsigned class, unsigned stride)
+{
+    set_knob(HAK_KNOB_EMPTY_SLABS, 64);
+    hak_heap *heap = new_heap();
+    unsigned count = 700;
+    for (unsigned i = 0; i < count; i++) blocks[i] = pop(heap, class);
+    for (unsigned first = 0; first < stride; first++)
+        for (unsigned i = first; i < count; i += stride) push(heap, class, blocks[i]);
+    hak_bin_spill(heap, class, hak_bin_count(heap, class));
+    assert_int_equal(hak_bin_count(heap, class), 0);
+    for (hak_slab *s = heap->back[class].available.head; s != NULL; s = s->next) {
+        assert_int_equal(s->used, 0);
+        unsigned free = 0;
+        for (unsigned w = 0; w < s->words; w++) {
+            free += (unsigned)__builtin_popcountll(s->free_bits[w]);
+            assert_int_equal((s->free_words >> w) & 1, s->free_bits[w] != 0);
+        }
+        assert_int_equal(free, s->fresh);
+    }
+    assert_null(heap->back[class].full.head);
+    assert_int_equal(heap->back[class].refill_blocks, heap->back[class].spill_blocks);
+}
+
+static void a_spill_loses_blocks(void **state)
+{
+    (void)state;
+    static const unsigned strides[] = {1, 2, 7, 64, 65};
+    for (unsigned i = 0; i < HAK_COUNT_OF(strides); i++) {
+        spill_everything(1, strides[i]);
+        spill_everything(5, strides[i]);
+        spill_everything(HAK_MID_LAST, strides[i]);
+    }
+}
+
+static void empty_slabs_are_kept_beyond_the_knob(void **state)
+{
+    (void)state;
+    set_knob(HAK_KNOB_EMPTY_SLABS, 0);
+    hak_heap *heap = new_heap();
+    unsigned class = 64;
+    for (unsigned i = 0; i < 300; i++) blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < 300; i++) push(heap, class, blocks[i]);
+    hak_bin_spill(heap, class, hak_bin_count(heap, class));
+    assert_null(heap->back[class].available.head);
+    assert_null(heap->back[class].full.head);
+}
+
+static void a_cap_does_not_follow_use(void **state)
+{
+    (void)state;
+    hak_heap *heap = new_heap();
+    unsigned class = 2;
+    pop(heap, class);
+    assert_int_equal(heap->back[class].cap, heap->knobs.bin_start);
+    for (unsigned i = 0; i < many; i++) blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < many; i++) push(heap, class, blocks[i]);
+    uint32_t most = heap->knobs.bin_blocks;
+    assert_int_equal(heap->back[class].cap, most);
+    assert_ptr_equal(heap->hot.bins[class].limit, heap->back[class].base + most);
+    /* The first look only notes what it holds; then what nobody needed goes. */
+    for (unsigned trims = 0; trims < 32; trims++) {
+        hak_bins_watch(heap);
+        hak_bins_trim(heap);
+        assert_true(heap->hot.bins[class].top <= heap->hot.bins[class].limit);
+    }
+    assert_true(heap->back[class].cap < most / 4);
+    assert_true(heap->back[class].cap * 2 > heap->knobs.bin_start);
+    assert_true(hak_bin_count(heap, class) <= 1);
+}
+
+static void a_lower_knob_leaves_bins_as_they_are(void **state)
+{
+    (void)state;
+    hak_heap *heap = new_heap();
+    unsigned class = 2;
+    for (unsigned i = 0; i < many; i++) blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < many; i++) push(heap, class, blocks[i]);
+    set_knob(HAK_KNOB_BIN_BLOCKS, 8);
+    hak_heap_follow_policy(heap);
+    assert_int_equal(heap->back[class].cap, 8);
+    assert_true(hak_bin_count(heap, class) <= 8);
+}
+
+static void an_array_that_grew_is_not_used_again(void **state)
+{
+    (void)state;
+    hak_heap *heap = new_heap();
+    for (unsigned i = 0; i < 100; i++) pop(heap, 3);
+    void **grown_out_of = heap->arrays_free[0];
+    assert_non_null(grown_out_of);
+    pop(heap, 4);
+    assert_ptr_equal(heap->back[4].base, grown_out_of);
+}
+
+/* ---- Blocks of other heaps */
+
+static void foreign_blocks_are_kept_without_bound(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = 16;
+    for (unsigned i = 0; i < many; i++) blocks[i] = pop(owner, class);
+    for (unsigned i = 0; i < many; i++) {
+        hak_bin_take_foreign(freer, class, blocks[i]);
+        assert_true(freer->foreign_bytes <= freer->knobs.out_bytes);
+        assert_true((size_t)hak_bin_count(freer, class) * 256 <= freer->knobs.out_bytes);
+    }
+    assert_true(freer->count.remote_posted > 0);
+    hak_bins_post_foreign(freer);
+    assert_int_equal(hak_bin_count(freer, class), 0);
+    assert_int_equal(freer->count.remote_posted, many);
+    hak_remote_drain(owner);
+    assert_int_equal(owner->count.remote_drained, many);
+}
+
+static void posting_takes_blocks_that_are_its_own(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = 16;
+    void *own[20];
+    for (unsigned i = 0; i < 20; i++) own[i] = pop(freer, class);
+    for (unsigned i = 0; i < 20; i++) {
+        push(freer, class, own[i]);
+        hak_bin_take_foreign(freer, class, pop(owner, class));
+    }
+    uint32_t before = hak_bin_count(freer, class);
+    hak_bins_post_foreign(freer);
+    assert_int_equal(hak_bin_count(freer, class), before - freer->count.remote_posted);
+    assert_int_equal(freer->count.remote_posted, 20);
+    assert_false(freer->back[class].foreign);
+    for (void **at = freer->back[class].base + 1; at <= freer->hot.bins[class].top; at++)
+        assert_int_equal(tag_of(*at) >> HAK_TAG_OWNER_SHIFT, freer->owner);
+}
+
+static void a_mixed_spill_mistakes_the_owner(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = HAK_MID_LAST;
+    for (unsigned i = 0; i < 5; i++) blocks[i] = pop(owner, class);
+    for (unsigned i = 0; i < 5; i++) hak_bin_take_foreign(freer, class, blocks[i]);
+    push(freer, class, pop(freer, class));
+    hak_bin_spill(freer, class, hak_bin_count(freer, class));
+    assert_int_equal(hak_bin_count(freer, class), 0);
+    assert_int_equal(freer->count.remote_posted, 5);
+    hak_remote_drain(owner);
+    assert_int_equal(owner->count.remote_drained, 5);
+}
+
+/* One that allocates as much as it takes in puts the blocks to use, and may keep more of them. */
+static void a_thread_that_reuses_foreign_blocks_posts_them_all(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = 64;
+    for (unsigned i = 0; i < 200; i++) {
+        hak_bin_take_foreign(freer, class, pop(owner, class));
+        pop(freer, class);
+        hak_countdown_set(&freer->hot, hak_countdown(&freer->hot) - 1024);
+    }
+    assert_int_equal(freer->count.remote_posted, 0);
+    assert_true(freer->foreign_limit > freer->knobs.out_bytes);
+}
+
+/* ---- Pages of free blocks */
+
+static void pages_of_free_blocks_stay_in_partly_used_slabs(void **state)
+{
+    (void)state;
+    hak_heap *heap = new_heap();
+    unsigned class = 64;
+    for (unsigned i = 0; i < 64; i++) {
+        blocks[i] = pop(heap, class);
+        memset(blocks[i], 0xAB, 1024);
+    }
+    for (unsigned i = 1; i < 63; i++) push(heap, class, blocks[i]);
+    hak_bin_spill(heap, class, hak_bin_count(heap, class));
+    assert_true(hak_heap_purge(heap) >= KIB(48));
+    assert_int_equal(((unsigned char *)blocks[0])[1023], 0xAB);
+    assert_int_equal(((unsigned char *)blocks[63])[0], 0xAB);
+    assert_int_equal(((unsigned char *)blocks[30])[0], 0);
+    /* Nothing was freed since: nothing to look at. */
+    assert_int_equal(hak_heap_purge(heap), 0);
+}
+
+/* ---- Threads without a heap share a head */
+
+static void *ask_without_heap(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 20000; i++) hak_free(hak_malloc_slow(2000, &hak_heap_none));
+    return NULL;
+}
+
+static void a_countdown_that_is_shared_rises(void **state)
+{
+    (void)state;
+    int64_t before = hak_countdown(&hak_heap_none);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_without_heap, NULL), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    assert_true(before < 0);
+    assert_true(hak_countdown(&hak_heap_none) <= before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_refill_gives_blocks_out_of_order, default_policy),
+        cmocka_unit_test_setup(a_spill_loses_blocks, default_policy),
+        cmocka_unit_test_setup(empty_slabs_are_kept_beyond_the_knob, default_policy),
+        cmocka_unit_test_setup(a_cap_does_not_follow_use, default_policy),
+        cmocka_unit_test_setup(a_lower_knob_leaves_bins_as_they_are, default_policy),
+        cmocka_unit_test_setup(an_array_that_grew_is_not_used_again, default_policy),
+        cmocka_unit_test_setup(foreign_blocks_are_kept_without_bound, default_policy),
+        cmocka_unit_test_setup(posting_takes_blocks_that_are_its_own, default_policy),
+        cmocka_unit_test_setup(a_mixed_spill_mistakes_the_owner, default_policy),
+        cmocka_unit_test_setup(a_thread_that_reuses_foreign_blocks_posts_them_all, default_policy),
+        cmocka_unit_test_setup(pages_of_free_blocks_stay_in_partly_used_slabs, default_policy),
+        cmocka_unit_test_setup(a_countdown_that_is_shared_rises, default_policy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
