@@ -42,6 +42,10 @@
 #define TEST_SANITIZED 1
 #endif
 #endif
+/* UBSan has no macro of its own in gcc; the build has. */
+#if !defined(TEST_SANITIZED) && defined(HAK_NO_INTERPOSE)
+#define TEST_SANITIZED 1
+#endif
 #if !defined(TEST_SANITIZED)
 #define TEST_SANITIZED 0
 #endif

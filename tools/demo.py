@@ -27,7 +27,7 @@ import tempfile
 import time
 
 WIDTH = 80
-REPORT_LINES = 60  # of a command that starts others, the last ones' reports
+CLASS_ROWS = 5
 ALLOCATORS = ("glibc", "hakmem")
 
 
@@ -259,6 +259,28 @@ def table(runs, floor_kib):
     return lines
 
 
+def last_report(lines):
+    """The last of the reports in these lines (a command that starts others leaves several), its
+    table of classes cut to a few rows; and how many reports there are."""
+    starts = [i for i, line in enumerate(lines) if re.match(r"process \d+ ", line)]
+    if not starts:
+        return lines, 0
+    shown = []
+    row = None  # of the table of classes, where that is what these lines are
+    for line in lines[max(starts[-1] - 1, 0) :]:
+        if line.startswith("class "):
+            row = 0
+        elif row is not None and re.match(r" *\d+ ", line):
+            row += 1
+        elif row is not None:
+            if row > CLASS_ROWS:
+                shown.append(f"({row - CLASS_ROWS} rows are left out here)")
+            row = None
+        if row is None or row <= CLASS_ROWS:
+            shown.append(line)
+    return shown, len(starts)
+
+
 def demo(library, command, rounds):
     builtin = not command
     if builtin:
@@ -287,10 +309,11 @@ def demo(library, command, rounds):
         print(f"  {name:8}{runs[name][-1]['proof']}")
     if builtin:
         print("  The results of the program were the same in all runs.")
-    report = runs["hakmem"][-1]["report"]
+    report, processes = last_report(runs["hakmem"][-1]["report"])
     if report:
-        print("\nhakmem's own report of its last run (HAKMEM_STATS=1):")
-        print("\n".join("  " + line for line in report[-REPORT_LINES:]))
+        last = f" (of {processes} processes, the last to end)" if processes > 1 else ""
+        print(f"\nhakmem's own report, HAKMEM_STATS=1{last}:\n")
+        print("\n".join(report))
     print("\nOne program on one machine; docs/benchmarks.md has the measurements.")
 
 

@@ -76,7 +76,7 @@ typedef struct hak_callsite {
 #define HAK_CALLSITE()                                                                             \
     (__extension__({                                                                               \
         static hak_callsite hak_callsite_here = {__FILE__, NULL, __LINE__, 0};                     \
-        hak_callsite_here.function = __func__;                                                     \
+        __atomic_store_n(&hak_callsite_here.function, &__func__[0], __ATOMIC_RELAXED);             \
         &hak_callsite_here;                                                                        \
     }))
 #endif

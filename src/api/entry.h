@@ -15,9 +15,9 @@
 /* Bytes that may be used at `block`; 0 for what is not ours. */
 size_t hak_usable(const void *block);
 
-/* Gives back everything that can be: the calling thread's stocks, BigCache, empty pages. Returns the
- * bytes given back. */
-size_t hak_purge_all(void);
+/* Gives back everything that can be: this heap's stocks (NULL: nobody's), BigCache, empty pages. Returns
+ * the bytes given back. For a thread that is busy (emergency.h). */
+size_t hak_purge_all(hak_heap *heap);
 
 /* Frees of what was not ours. */
 uint64_t hak_foreign_frees(void);

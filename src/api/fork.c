@@ -10,6 +10,7 @@
 #include "api/entry.h"
 #include "heap/big.h"
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/meta.h"
@@ -22,25 +23,28 @@ static hak_lock *const hak_fork_locks[] = {&hak_policy_lock, &hak_callsite_lock,
                                            &hak_big_lock,    &hak_stock_lock,    &hak_central_lock,
                                            &hak_meta_lock};
 
+static hak_hot *hak_fork_hot; /* of the thread that forks; under the locks */
+
 static void hak_fork_prepare(void)
 {
+    hak_hot *hot = hak_busy_begin();
     for (size_t i = 0; i < HAK_COUNT_OF(hak_fork_locks); i++) hak_lock_take(hak_fork_locks[i]);
+    hak_fork_hot = hot;
 }
 
 static void hak_fork_parent(void)
 {
+    hak_hot *hot = hak_fork_hot;
     for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
-}
-
-static void hak_fork_mark(hak_heap *heap, void *mine)
-{
-    if (heap->live && heap != mine) heap->torn = true;
+    hak_busy_end(hot);
 }
 
 static void hak_fork_child(void)
 {
+    hak_hot *hot = hak_fork_hot;
     for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
-    hak_heaps_each(hak_fork_mark, hak_heap_is_real(hak_heap_tls) ? hak_heap_of(hak_heap_tls) : NULL);
+    hak_heaps_forked(hak_heap_is_real(hot) ? hak_heap_of(hot) : NULL);
+    hak_busy_end(hot);
 }
 
 void hak_fork_watch(void)

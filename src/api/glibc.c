@@ -168,7 +168,7 @@ void malloc_stats(void)
 int malloc_trim(size_t pad)
 {
     (void)pad;
-    return hak_purge_all() > 0 ? 1 : 0;
+    return hak_purge() > 0 ? 1 : 0;
 }
 
 /* ---- malloc_info ----------------------------------------------------------------------------- */

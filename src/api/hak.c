@@ -11,6 +11,7 @@
 #include "base/syscall.h"
 #include "heap/big.h"
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/heap.h"
 #include "heap/meta.h"
 #include "observe/observe.h"
@@ -130,6 +131,7 @@ static void hak_collect_memory(hak_stats_data *stats)
 static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_COUNT])
 {
     hak_sums sums = {.stats = stats, .class = class};
+    hak_hot *hot = hak_busy_begin();
     *stats = (hak_stats_data){.struct_bytes = sizeof *stats};
     /* Before the heaps: what other threads do meanwhile then makes small bytes too many, not too few
      * by an underflow. */
@@ -141,6 +143,7 @@ static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_C
     uint64_t pages = stats->tier[HAK_TIER_LARGE].bytes + stats->tier[HAK_TIER_BIG].bytes;
     hak_report_estimate(stats, class,
                         stats->served_bytes > pages ? stats->served_bytes - pages : 0);
+    hak_busy_end(hot);
 }
 
 void hak_stats_collect(hak_stats_data *out)

@@ -5,6 +5,7 @@
 #include "api/entry.h"
 #include "heap/big.h"
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/remote.h"
@@ -27,12 +28,12 @@ __attribute__((destructor(101))) static void hak_exit(void)
     hak_observe_exit();
 }
 
-size_t hak_purge_all(void)
+size_t hak_purge_all(hak_heap *heap)
 {
     size_t purged = 0;
-    if (hak_heap_is_real(hak_heap_tls)) {
-        hak_heap_empty(hak_heap_of(hak_heap_tls));
-        purged += hak_heap_purge(hak_heap_of(hak_heap_tls));
+    if (heap != NULL) {
+        hak_heap_empty(heap);
+        purged += hak_heap_purge(heap);
     }
     hak_heaps_dissolve(true);
     purged += hak_orphans_tidy(true);
@@ -42,5 +43,9 @@ size_t hak_purge_all(void)
 
 HAK_EXPORT size_t hak_purge(void)
 {
-    return hak_purge_all();
+    hak_hot *hot = hak_busy_begin();
+    size_t purged = 0;
+    if (hot != &hak_heap_busy) purged = hak_purge_all(hak_heap_is_real(hot) ? hak_heap_of(hot) : NULL);
+    hak_busy_end(hot);
+    return purged;
 }

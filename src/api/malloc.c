@@ -8,6 +8,7 @@
 #include "heap/big.h"
 #include "heap/bin.h"
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/remote.h"
@@ -66,47 +67,78 @@ static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
     return hak_pop(heap, class);
 }
 
-/* The same in a thread that has no heap: its own, or one borrowed for this call. A second try after
- * everything that can be was given back. */
-static HAK_COLD void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed)
+/* Every slow path runs between hak_slow_begin and hak_slow_end, during which the thread counts as busy:
+ * what interrupts it goes to emergency.h. NULL where the thread has no heap and gets none. */
+static hak_heap *hak_slow_begin(hak_hot **hot)
+{
+    hak_heap *heap = hak_heap_mine(hak_heap_tls);
+    *hot = hak_busy_begin();
+    return heap;
+}
+
+static void hak_free_in(hak_heap *heap, void *block);
+
+static void hak_slow_end(hak_heap *heap, hak_hot *hot)
+{
+    void *block;
+    while (heap != NULL && hak_unlikely((block = hak_emergency_next()) != NULL))
+        hak_free_in(heap, block);
+    hak_busy_end(hot);
+}
+
+/* Any size and alignment, with nothing done yet, in a thread that is busy already. Where the heap is NULL
+ * one is borrowed for this call. A second try after everything that can be was given back. */
+static HAK_COLD void *hak_alloc_again(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
-        hak_heap *heap = hak_heap_mine(hak_heap_tls);
         hak_heap *borrowed = heap == NULL ? hak_heap_borrow() : NULL;
-        if (borrowed != NULL) heap = borrowed;
+        hak_heap *with = heap != NULL ? heap : borrowed;
         void *block = NULL;
-        if (heap != NULL)
-            block = alignment > HAK_UNIT_BYTES ? hak_alloc_pages(heap, size, alignment, zeroed)
-                                               : hak_alloc_any(heap, size, zeroed);
+        if (with != NULL)
+            block = alignment > HAK_UNIT_BYTES ? hak_alloc_pages(with, size, alignment, zeroed)
+                                               : hak_alloc_any(with, size, zeroed);
         if (borrowed != NULL) hak_heap_return(borrowed);
         if (block != NULL || size > HAK_REQUEST_MAX) return block;
-        hak_purge_all();
+        hak_purge_all(heap);
     }
     return NULL;
+}
+
+/* From a public call to a block: the whole slow path. */
+static void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed)
+{
+    *zeroed = false;
+    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) return hak_emergency_alloc(size, alignment);
+    hak_hot *hot;
+    hak_heap *heap = hak_slow_begin(&hot);
+    void *block = NULL;
+    if (hak_likely(heap != NULL && alignment <= HAK_UNIT_BYTES))
+        block = hak_alloc_any(heap, size, zeroed);
+    if (hak_unlikely(block == NULL)) block = hak_alloc_again(heap, size, alignment, zeroed);
+    hak_slow_end(heap, hot);
+    return block;
 }
 
 /* Every size above the hot path's and below, where that found nothing. */
 static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
 {
     bool zeroed;
-    void *block = NULL;
-    if (hak_likely(hak_heap_is_real(hot))) {
+    void *block;
+    if (hak_likely(hak_heap_is_real(hot) && size <= HAK_TINY_MAX)) {
         hak_heap *heap = hak_heap_of(hot);
-        if (hak_likely(size - 1 < HAK_TINY_MAX)) {
-            unsigned class = hak_class_of(size);
-            if (hak_countdown(hot) < 0)
-                hak_heartbeat(heap, class);
-            else
-                hot->bins[class].top++; /* the hot path took a slot from an empty bin */
-            block = hak_pop(heap, class);
-        } else {
-            if (size == 0) hot->bins[0].top++;
-            block = hak_alloc_any(heap, size, &zeroed);
-        }
-        if (hak_likely(block != NULL)) return block;
+        unsigned class = hak_class_of(size == 0 ? 1 : size);
+        bool beat = hak_countdown(hot) < 0;
+        /* The hot path took a slot from an empty bin. */
+        if (!beat) hot->bins[size == 0 ? 0 : class].top++;
+        hak_busy_begin();
+        if (beat) hak_heartbeat(heap, class);
+        block = hak_pop(heap, class);
+        if (hak_unlikely(block == NULL)) block = hak_alloc_again(heap, size, 1, &zeroed);
+        hak_slow_end(heap, hot);
+    } else {
+        block = hak_alloc_hard(size, 1, &zeroed);
     }
-    block = hak_alloc_hard(size, 1, &zeroed);
-    return block != NULL ? block : hak_no_memory(size);
+    return hak_likely(block != NULL) ? block : hak_no_memory(size);
 }
 
 void *hak_malloc_slow(size_t size, hak_hot *hot)
@@ -147,17 +179,20 @@ void *hak_aligned_slow(size_t alignment, size_t size)
     if (alignment <= 16) return hak_malloc(size);
     bool zeroed;
     void *block = NULL;
-    hak_heap *heap = hak_heap_mine(hak_heap_tls);
-    if (heap != NULL && size <= HAK_REQUEST_MAX) {
-        unsigned class = hak_class_aligned(alignment, size);
-        if (class != 0) {
+    unsigned class = hak_class_aligned(alignment, size);
+    if (class != 0 && hak_heap_tls != &hak_heap_busy) {
+        hak_hot *hot;
+        hak_heap *heap = hak_slow_begin(&hot);
+        if (heap != NULL) {
             hak_count_down(heap, class <= HAK_TINY_CLASSES ? hak_classes[class].bytes : size, class);
             block = hak_pop(heap, class);
         }
+        hak_slow_end(heap, hot);
     }
     if (block != NULL) return block;
     /* Spans begin on pages, and with them every alignment up to a page is had. */
     size_t pages = size > HAK_MID_MAX ? size : HAK_MID_MAX + 1;
+    if (hak_heap_tls == &hak_heap_busy) pages = size;
     block = hak_alloc_hard(pages, alignment, &zeroed);
     return block != NULL ? block : hak_no_memory(size);
 }
@@ -169,11 +204,8 @@ HAK_EXPORT void *hak_malloc(size_t size)
 
 static void *hak_calloc_slow(size_t size)
 {
-    hak_hot *hot = hak_heap_tls;
-    bool zeroed = false;
-    void *block = NULL;
-    if (hak_likely(hak_heap_is_real(hot))) block = hak_alloc_any(hak_heap_of(hot), size, &zeroed);
-    if (hak_unlikely(block == NULL)) block = hak_alloc_hard(size, 1, &zeroed);
+    bool zeroed;
+    void *block = hak_alloc_hard(size, 1, &zeroed);
     if (hak_unlikely(block == NULL)) return hak_no_memory(size);
     return zeroed ? block : memset(block, 0, size);
 }
@@ -216,24 +248,23 @@ static uint32_t hak_tag_of(const void *block)
 static HAK_NOINLINE void hak_free_full(hak_heap *heap, void *block, unsigned class)
 {
     hak_bin *bin = &heap->hot.bins[class];
+    hak_hot *hot = hak_busy_begin();
     hak_bin_make_room(heap, class);
     if (hak_likely(bin->top != bin->limit)) {
         *++bin->top = block;
-        return;
+    } else {
+        /* There is no memory for an array: the block goes to its slab. */
+        size_t offset;
+        hak_slab *slab = hak_slab_locate(block, hak_classes[class].order, &offset);
+        unsigned index = hak_block_index(&hak_classes[class], offset);
+        hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
     }
-    /* There is no memory for an array: the block goes to its slab. */
-    size_t offset;
-    hak_slab *slab = hak_slab_locate(block, hak_classes[class].order, &offset);
-    unsigned index = hak_block_index(&hak_classes[class], offset);
-    hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
+    hak_busy_end(hot);
 }
 
-/* Spans, big blocks, what is not ours; and everything of a thread without a heap. */
-static HAK_NOINLINE void hak_free_rare(void *block, hak_hot *hot)
+/* Any block, in a thread that is busy; `heap` is NULL where it has none. */
+static void hak_free_in(hak_heap *heap, void *block)
 {
-    /* The heap before the tag: a heap taken over from a thread that has just ended must not find its
-     * number in a tag read earlier. */
-    hak_heap *heap = hak_heap_mine(hot);
     uint32_t tag = hak_tag_of(block);
     if (tag >> HAK_TAG_OWNER_SHIFT != 0) {
         unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
@@ -242,12 +273,27 @@ static HAK_NOINLINE void hak_free_rare(void *block, hak_hot *hot)
         else if (tag >> HAK_TAG_OWNER_SHIFT == heap->owner)
             hak_free_full(heap, block, class);
         else
-            hak_bin_take_foreign(heap, class, block);
+            hak_bin_take_foreign_hard(heap, class, block);
     } else if (tag == HAK_TAG_SPAN) {
         if (!hak_large_free(heap, block)) hak_free_foreign(block, tag);
-    } else if (!hak_big_free(block)) {
+    } else if (!hak_big_free(block) && !hak_emergency_give(block)) {
         hak_free_foreign(block, tag);
     }
+}
+
+/* Spans, big blocks, what is not ours; and everything of a thread without a heap. */
+static HAK_NOINLINE void hak_free_rare(void *block)
+{
+    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) {
+        hak_emergency_free(block);
+        return;
+    }
+    /* The heap before the tag: a heap taken over from a thread that has just ended must not find its
+     * number in a tag read earlier. */
+    hak_hot *hot;
+    hak_heap *heap = hak_slow_begin(&hot);
+    hak_free_in(heap, block);
+    hak_slow_end(heap, hot);
 }
 
 void hak_free_slow(void *block, hak_hot *hot)
@@ -269,7 +315,7 @@ void hak_free_slow(void *block, hak_hot *hot)
             return;
         }
     }
-    if (block != NULL) hak_free_rare(block, hot);
+    if (block != NULL) hak_free_rare(block);
 }
 
 HAK_EXPORT void hak_free(void *block)
@@ -299,7 +345,11 @@ size_t hak_usable(const void *block)
     if (tag >> HAK_TAG_OWNER_SHIFT != 0)
         return hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT].bytes;
     if (tag == HAK_TAG_SPAN) return hak_large_usable(block);
-    return hak_big_usable(block);
+    if (hak_heap_tls == &hak_heap_busy) return hak_emergency_usable(block);
+    hak_hot *hot = hak_busy_begin();
+    size_t bytes = hak_big_usable(block);
+    hak_busy_end(hot);
+    return bytes != 0 ? bytes : hak_emergency_usable(block);
 }
 
 HAK_EXPORT size_t hak_usable_size(const void *block)
@@ -325,16 +375,19 @@ static void *hak_realloc_move(void *block, size_t old, size_t size)
  * copying. */
 static void *hak_realloc_pages(void *block, uint32_t tag, size_t old, size_t size)
 {
+    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) return hak_realloc_move(block, old, size);
     uint64_t big = hak_knob_get(HAK_KNOB_BIG_THRESHOLD);
+    void *moved = NULL;
+    hak_hot *hot;
+    hak_heap *heap = hak_slow_begin(&hot);
     if (tag == HAK_TAG_SPAN) {
-        hak_heap *heap = hak_heap_mine(hak_heap_tls);
         if (heap != NULL && size > HAK_MID_MAX && size < big && hak_large_resize(heap, block, size))
-            return block;
+            moved = block;
     } else if (size >= big) {
-        void *moved = hak_big_resize(block, size);
-        if (moved != NULL) return moved;
+        moved = hak_big_resize(block, size);
     }
-    return hak_realloc_move(block, old, size);
+    hak_slow_end(heap, hot);
+    return moved != NULL ? moved : hak_realloc_move(block, old, size);
 }
 
 HAK_EXPORT void *hak_realloc(void *block, size_t size)

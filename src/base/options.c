@@ -86,6 +86,7 @@ static uint64_t suffix_factor(hak_unit unit, const char *suffix, size_t length)
     case HAK_UNIT_bytes:
         return byte_suffix(suffix, length);
     case HAK_UNIT_blocks:
+    case HAK_UNIT_count:
         return hak_same_word(suffix, length, "k", 1) ? 1024 : 0;
     case HAK_UNIT_percent:
         return hak_same_word(suffix, length, "%", 1) ? 1 : 0;
@@ -198,8 +199,11 @@ const char *hak_parse_text(hak_parse result)
 
 const char *hak_unit_name(hak_unit unit)
 {
-    static const char *const names[HAK_UNIT_COUNT] = {"bytes", "blocks", "percent",
-                                                      "ms",    "switch", "choice"};
+    static const char *const names[HAK_UNIT_COUNT] = {
+        [HAK_UNIT_bytes] = "bytes",     [HAK_UNIT_blocks] = "blocks", [HAK_UNIT_count] = "count",
+        [HAK_UNIT_percent] = "percent", [HAK_UNIT_ms] = "ms",         [HAK_UNIT_switch] = "switch",
+        [HAK_UNIT_choice] = "choice",
+    };
     return names[unit];
 }
 
@@ -208,6 +212,7 @@ const char *hak_unit_accepts(hak_unit unit)
     static const char *const texts[HAK_UNIT_COUNT] = {
         [HAK_UNIT_bytes] = "a whole number of bytes; k, m, g, t (KiB, MiB, ...) are powers of 1024",
         [HAK_UNIT_blocks] = "a whole number; k is 1024",
+        [HAK_UNIT_count] = "a whole number; k is 1024",
         [HAK_UNIT_percent] = "a whole number, % may follow",
         [HAK_UNIT_ms] = "a whole number of milliseconds, or of seconds with s",
         [HAK_UNIT_switch] = "0 or 1, off or on, no or yes, false or true",

@@ -13,6 +13,7 @@
 typedef enum hak_unit {
     HAK_UNIT_bytes,
     HAK_UNIT_blocks,
+    HAK_UNIT_count, /* of something else, which the knob's text names */
     HAK_UNIT_percent,
     HAK_UNIT_ms,
     HAK_UNIT_switch,

@@ -21,8 +21,6 @@ typedef struct hak_cached {
 
 #define HAK_BIG_TABLE_FIRST 256u
 #define HAK_BIGCACHE_MAX 64u
-/* What would be cut off a kept mapping goes with it if it is less than this. */
-#define HAK_BIGCACHE_REST ((size_t)64 << 10)
 /* Moving page tables beats faulting pages in, if at least one in so many is there already. */
 #define HAK_BIGCACHE_GROW 4u
 
@@ -189,7 +187,7 @@ static char *hak_bigcache_take(size_t *bytes, size_t alignment)
         return start;
     }
     size_t waste = (size_t)((uint64_t)need / 100 * hak_knob_get(HAK_KNOB_BIG_WASTE));
-    if (c->bytes - need > (waste < HAK_BIGCACHE_REST ? waste : HAK_BIGCACHE_REST)) {
+    if (c->bytes - need > waste) {
         c->start += need;
         c->bytes -= need;
         hak_big.stats.cached_bytes -= need;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/heap.h"
 #include "heap/meta.h"
 #include "heap/remote.h"
@@ -546,17 +547,17 @@ static void hak_bins_foreign_bound(hak_heap *heap)
 void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block)
 {
     hak_bin *bin = &heap->hot.bins[class];
+    hak_hot *hot = hak_busy_begin();
+    if (bin->top == bin->limit) hak_bin_make_room(heap, class);
     if (bin->top == bin->limit) {
-        hak_bin_make_room(heap, class);
-        if (bin->top == bin->limit) {
-            hak_remote_post_one(block);
-            return;
-        }
+        hak_remote_post_one(block);
+    } else {
+        *++bin->top = block;
+        heap->back[class].foreign = true;
+        heap->foreign_bytes += hak_classes[class].bytes;
+        if (heap->foreign_bytes > heap->foreign_limit) hak_bins_foreign_bound(heap);
     }
-    *++bin->top = block;
-    heap->back[class].foreign = true;
-    heap->foreign_bytes += hak_classes[class].bytes;
-    if (heap->foreign_bytes > heap->foreign_limit) hak_bins_foreign_bound(heap);
+    hak_busy_end(hot);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------------ */

@@ -424,7 +424,6 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     const hak_class_info *info = &hak_classes[class];
     unsigned words = (info->blocks + 63u) / 64u;
     hak_slab *slab = NULL;
-    size_t prefault = 0;
     hak_lock_take(&hak_central_lock);
     hak_bitmaps *maps = NULL;
     if (words > HAK_INLINE_WORDS && (maps = hak_bitmaps_take()) == NULL) goto done;
@@ -462,17 +461,8 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     /* Mail of the slab that was here before may still lie with the orphans, and until it is passed on
      * nobody mails this one. */
     if (atomic_load_explicit(&slab->mailed, memory_order_relaxed) != 0) hak_orphans_drain_locked();
-    /* Where the heap is large and dense and there are no huge pages, one call in place of a fault for
-     * each page. */
-    if (!s->huge && hak_dense() &&
-        !hak_units_any(s->dirty_map, first * HAK_CHUNK_UNITS, info->chunks * HAK_CHUNK_UNITS))
-        prefault = hak_min_size(hak_knob_get(HAK_KNOB_PREFAULT_BYTES),
-                                (size_t)info->chunks << HAK_CHUNK_SHIFT);
-    hak_units_set(s->dirty_map, first * HAK_CHUNK_UNITS, (uint32_t)(prefault >> HAK_UNIT_SHIFT));
 done:
     hak_lock_drop(&hak_central_lock);
-    if (prefault > 0)
-        hak_os_prefault(slab->start, hak_round_down(prefault, hak_os_page_bytes));
     if (slab != NULL) hak_trace(HAK_EVENT_SLAB_NEW, class, info->chunks);
     hak_prof_end(HAK_PROF_SLAB, begun);
     return slab;

@@ -5,6 +5,7 @@
 #include "heap/big.h"
 #include "heap/bin.h"
 #include "heap/central.h"
+#include "heap/emergency.h"
 #include "heap/large.h"
 #include "heap/meta.h"
 #include "heap/remote.h"
@@ -22,6 +23,7 @@
 
 /* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
 hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
+hak_hot hak_heap_busy = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
 hak_hot hak_heap_gone = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
 __thread hak_hot *hak_heap_tls = &hak_heap_none;
 
@@ -37,6 +39,19 @@ static void hak_heaps_whole_add(int change)
 {
     uint32_t count = atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed);
     atomic_store_explicit(&hak_heaps_whole, count + (uint32_t)change, memory_order_relaxed);
+}
+
+static _Atomic uint32_t hak_heaps_live_now; /* written under the lock of the heaps */
+
+uint32_t hak_heaps_live(void)
+{
+    return atomic_load_explicit(&hak_heaps_live_now, memory_order_relaxed);
+}
+
+static void hak_heaps_live_add(int change)
+{
+    atomic_store_explicit(&hak_heaps_live_now, hak_heaps_live() + (uint32_t)change,
+                          memory_order_relaxed);
 }
 
 static pthread_key_t hak_thread_key;
@@ -88,7 +103,10 @@ static hak_heap *hak_heap_take(void)
             hak_heaps_all = heap;
         }
     }
-    if (heap != NULL) heap->live = true;
+    if (heap != NULL) {
+        heap->live = true;
+        hak_heaps_live_add(1);
+    }
     hak_lock_drop(&hak_heaps_lock);
     if (heap != NULL) {
         hak_heap_follow_policy(heap);
@@ -138,6 +156,7 @@ static void hak_heap_give(hak_heap *heap)
     uint64_t now = hak_os_coarse_ms();
     hak_lock_take(&hak_heaps_lock);
     heap->live = false;
+    hak_heaps_live_add(-1);
     heap->whole = true;
     heap->since_ms = now;
     heap->next_free = hak_heaps_free;
@@ -179,8 +198,9 @@ void hak_heaps_dissolve(bool all)
 
 static void hak_thread_ends(void *hot)
 {
-    hak_heap_tls = &hak_heap_gone;
+    hak_heap_tls = &hak_heap_busy;
     if (hot != NULL) hak_heap_give(hak_heap_of(hot));
+    hak_heap_tls = &hak_heap_gone;
 }
 
 void hak_heap_watch_threads(void)
@@ -193,11 +213,12 @@ hak_heap *hak_heap_mine(hak_hot *hot)
 {
     if (hak_likely(hak_heap_is_real(hot))) return hak_heap_of(hot);
     if (hot == &hak_heap_gone) return NULL;
+    hak_busy_begin();
     hak_heap *heap = hak_heap_take();
+    hak_busy_end(heap != NULL ? &heap->hot : hot);
     if (heap == NULL) return NULL;
     /* First the pointer: pthread_setspecific may allocate. Pairs with the release store above. The
      * thread that runs the constructors may lack the key: it ends with the process. */
-    hak_heap_tls = &heap->hot;
     if (atomic_load_explicit(&hak_thread_key_ready, memory_order_acquire))
         pthread_setspecific(hak_thread_key, heap);
     return heap;
@@ -215,9 +236,20 @@ void hak_heap_return(hak_heap *heap)
 
 void hak_heaps_each(void (*visit)(hak_heap *heap, void *context), void *context)
 {
+    hak_hot *hot = hak_busy_begin();
     hak_lock_take(&hak_heaps_lock);
     visit(&hak_orphans, context);
     for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all) visit(heap, context);
+    hak_lock_drop(&hak_heaps_lock);
+    hak_busy_end(hot);
+}
+
+void hak_heaps_forked(const hak_heap *mine)
+{
+    hak_lock_take(&hak_heaps_lock);
+    for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all)
+        if (heap->live && heap != mine) heap->torn = true;
+    atomic_store_explicit(&hak_heaps_live_now, mine != NULL, memory_order_relaxed);
     hak_lock_drop(&hak_heaps_lock);
 }
 
@@ -271,7 +303,10 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     uint32_t before = heap->beats;
     heap->beats += class != 0 ? HAK_BEAT_BINS : 1;
     if ((before ^ heap->beats) & HAK_BEATS_WATCH) hak_bins_watch(heap);
-    if ((before ^ heap->beats) & HAK_BEATS_TRIM) hak_bins_trim(heap);
+    if ((before ^ heap->beats) & HAK_BEATS_TRIM) {
+        hak_bins_trim(heap);
+        hak_large_flush(heap, heap->large_bytes / 2);
+    }
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);
     hak_heaps_dissolve(false);
     hak_orphans_drain();

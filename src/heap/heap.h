@@ -12,7 +12,7 @@
 extern hak_lock hak_heaps_lock;
 
 /* The calling thread's heap, made if need be. NULL without memory, and in a thread that has given its
- * heap up. */
+ * heap up. `hot` is the thread's hak_heap_tls; not &hak_heap_busy. */
 hak_heap *hak_heap_mine(hak_hot *hot);
 
 /* A heap for the time of one call, in a thread that has given its own up. NULL without memory. */
@@ -34,6 +34,12 @@ size_t hak_heap_purge(hak_heap *heap);
 
 /* Called by the constructor: from here on a thread's end gives its heap up. */
 void hak_heap_watch_threads(void);
+
+/* In the child of a fork: every heap that a thread had but `mine` is torn. */
+void hak_heaps_forked(const hak_heap *mine);
+
+/* How many heaps have a thread. No lock. */
+uint32_t hak_heaps_live(void);
 
 /* Bytes served by this heap so far, exactly. */
 uint64_t hak_heap_served(const hak_heap *heap);

@@ -3,12 +3,15 @@
 #include <string.h>
 
 #include "heap/central.h"
+#include "heap/heap.h"
 #include "os/os.h"
 #include "policy/policy.h"
 
 /* A span of more than this share of a thread's budget goes to the stock at once: a lock costs little beside
  * what such a span is used for, and a few of them would drive all the others out. */
 #define HAK_LARGE_SHARE 8u
+/* Into no more parts than this is the budget of all threads cut. */
+#define HAK_LARGE_SHARES 16u
 
 /* Spans of one class in the stock, oldest first. */
 #define HAK_STOCK_DEPTH 32u
@@ -265,6 +268,14 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
     return block;
 }
 
+/* The threads' budget is one: a single thread may have all of it, many have a little each. */
+static uint64_t hak_slot_budget(const hak_heap *heap)
+{
+    uint32_t live = hak_heaps_live();
+    uint32_t shares = live < 1 ? 1 : live > HAK_LARGE_SHARES ? HAK_LARGE_SHARES : live;
+    return heap->knobs.large_slot_bytes / shares;
+}
+
 bool hak_large_free(hak_heap *heap, void *block)
 {
     uint32_t units = hak_span_units(block);
@@ -279,13 +290,13 @@ bool hak_large_free(hak_heap *heap, void *block)
     }
     hak_span_mark(block, HAK_SPAN_KEPT, true);
     uint64_t bytes = hak_large_bytes(class);
-    if (heap == NULL || bytes > heap->knobs.large_slot_bytes / HAK_LARGE_SHARE) {
+    uint64_t budget = heap != NULL ? hak_slot_budget(heap) : 0;
+    if (bytes > budget / HAK_LARGE_SHARE) {
         hak_stock_put(block, class);
         return true;
     }
     if (heap->large_count[class] == HAK_LARGE_SLOTS) hak_slot_evict(heap, class);
-    if (heap->large_bytes + bytes > heap->knobs.large_slot_bytes)
-        hak_large_flush(heap, heap->knobs.large_slot_bytes / 2);
+    if (heap->large_bytes + bytes > budget) hak_large_flush(heap, budget / 2);
     heap->large[class].start[heap->large_count[class]++] = block;
     heap->large_bytes += bytes;
     return true;

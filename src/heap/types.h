@@ -151,7 +151,7 @@ typedef struct hak_bin_back {
 
 /* Freed spans that a heap keeps: a few of each large class, newest last. */
 #define HAK_LARGE_CLASSES 48u
-#define HAK_LARGE_SLOTS 2u
+#define HAK_LARGE_SLOTS 4u
 
 typedef struct hak_large_slots {
     char *start[HAK_LARGE_SLOTS];
@@ -227,10 +227,11 @@ HAK_INLINE hak_heap *hak_heap_of(hak_hot *hot)
 
 extern hak_hot hak_heap_none; /* of a thread that has not allocated yet */
 extern hak_hot hak_heap_gone; /* of a thread whose heap was already given up */
+extern hak_hot hak_heap_busy; /* of a thread that is in a slow path: see emergency.h */
 
 HAK_INLINE bool hak_heap_is_real(const hak_hot *hot)
 {
-    return hot != &hak_heap_none && hot != &hak_heap_gone;
+    return hot != &hak_heap_none && hot != &hak_heap_gone && hot != &hak_heap_busy;
 }
 
 /* A counter that one thread writes and others may read: no lock prefix, and no tearing. */

@@ -11,45 +11,65 @@
 #include "base/log.h"
 #include "base/syscall.h"
 #include "observe/ring.h"
-#include "policy/policy.h"
+#include "policy/options.h"
 
 /* ---- stderr ---------------------------------------------------------------------------------- */
 
 static struct {
     bool known; /* only where something was asked for at the start */
     bool open;
+    int copy; /* -1: none */
     dev_t device;
     ino_t inode;
-} hak_stderr_was;
+} hak_stderr_was = {.copy = -1};
 
-static bool hak_stderr_stat(struct stat *status)
+/* The copy's number is above those that programs count on, and where none is that high (a low limit
+ * of open files), there is no copy. */
+#define HAK_STDERR_COPY_LEAST 200
+
+static bool hak_observe_stat(int fd, struct stat *status)
 {
     int saved = errno;
-    bool open = fstat(STDERR_FILENO, status) == 0;
+    bool open = fstat(fd, status) == 0;
     errno = saved;
     return open;
 }
 
-static void hak_stderr_remember(void)
+static bool hak_stderr_is(int fd)
+{
+    struct stat status;
+    return hak_stderr_was.open && hak_observe_stat(fd, &status) &&
+           status.st_dev == hak_stderr_was.device && status.st_ino == hak_stderr_was.inode;
+}
+
+static void hak_stderr_remember(bool copy)
 {
     struct stat status;
     hak_stderr_was.known = true;
-    hak_stderr_was.open = hak_stderr_stat(&status);
+    hak_stderr_was.open = hak_observe_stat(STDERR_FILENO, &status);
     if (!hak_stderr_was.open)
         return;
     hak_stderr_was.device = status.st_dev;
     hak_stderr_was.inode = status.st_ino;
+    if (!copy)
+        return;
+    long fd = hak_syscall3(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, HAK_STDERR_COPY_LEAST);
+    hak_stderr_was.copy = hak_syscall_failed(fd) ? -1 : (int)fd;
+}
+
+int hak_observe_fd(void)
+{
+    if (hak_stderr_was.copy >= 0 && hak_stderr_is(hak_stderr_was.copy))
+        return hak_stderr_was.copy;
+    return hak_observe_stderr() ? STDERR_FILENO : -1;
 }
 
 bool hak_observe_stderr(void)
 {
     struct stat status;
-    if (!hak_stderr_stat(&status))
+    if (!hak_observe_stat(STDERR_FILENO, &status))
         return false;
-    if (!hak_stderr_was.known)
-        return true;
-    if (hak_stderr_was.open && status.st_dev == hak_stderr_was.device &&
-        status.st_ino == hak_stderr_was.inode)
+    if (!hak_stderr_was.known || hak_stderr_is(STDERR_FILENO))
         return true;
     long flags = hak_syscall3(SYS_fcntl, STDERR_FILENO, F_GETFL, 0);
     return !hak_syscall_failed(flags) && (flags & O_APPEND) != 0;
@@ -68,8 +88,9 @@ static void hak_on_dump(int number)
 {
     (void)number;
     int saved = errno;
-    if (hak_observe_stderr())
-        hak_ring_print(STDERR_FILENO);
+    int fd = hak_observe_fd();
+    if (fd >= 0)
+        hak_ring_print(fd);
     errno = saved;
 }
 
@@ -89,15 +110,18 @@ static void hak_on_crash(int number, siginfo_t *info, void *context)
 {
     (void)context;
     int saved = errno;
-    if (hak_observe_stderr()) {
-        hak_line line;
-        hak_line_start(&line);
-        hak_text_put(&line.text, "signal ");
-        hak_text_unsigned(&line.text, (uint64_t)number);
-        hak_text_put(&line.text, " in thread ");
-        hak_text_unsigned(&line.text, (uint64_t)hak_os_thread_id());
-        hak_line_end(&line, HAK_LOG_ERROR);
-        hak_ring_print(STDERR_FILENO);
+    int fd = hak_observe_fd();
+    if (fd >= 0) {
+        char buffer[80];
+        hak_text text;
+        hak_text_init(&text, buffer, sizeof buffer);
+        hak_text_put(&text, "hakmem: signal ");
+        hak_text_unsigned(&text, (uint64_t)number);
+        hak_text_put(&text, " in thread ");
+        hak_text_unsigned(&text, (uint64_t)hak_os_thread_id());
+        hak_text_char(&text, '\n');
+        hak_text_write(&text, fd);
+        hak_ring_print(fd);
     }
     for (size_t i = 0; i < HAK_COUNT_OF(hak_crash_signals); i++)
         if (hak_crash_signals[i] == number)
@@ -145,7 +169,7 @@ void hak_observe_init(void)
     bool dumps = hak_knob_get(HAK_KNOB_TRACE_SIGNAL) != 0;
     hak_prof_on = hak_knob_get(HAK_KNOB_PROF) != 0;
     if (hak_prof_on || dumps || hak_knob_get(HAK_KNOB_STATS) != 0)
-        hak_stderr_remember();
+        hak_stderr_remember(dumps || hak_stats_path == NULL);
     uint64_t entries = hak_knob_get(HAK_KNOB_TRACE_RING);
     if (entries != 0 && !hak_ring_start(entries))
         hak_log(HAK_LOG_WARN, "no memory for the event ring");

@@ -114,6 +114,17 @@ static void hak_put_count(hak_text *text, uint64_t count, size_t width)
     hak_text_right(text, cell, width);
 }
 
+/* At most seven digits, the rest in millions. */
+static void hak_put_short(hak_text *text, uint64_t count, size_t width)
+{
+    size_t cell = text->length;
+    bool millions = count > 9999999;
+    hak_text_ratio(text, count, millions ? 1000000 : 1, 0);
+    if (millions)
+        hak_text_char(text, 'M');
+    hak_text_right(text, cell, width);
+}
+
 static void hak_put_bytes(hak_text *text, uint64_t bytes, size_t width)
 {
     size_t cell = text->length;
@@ -154,10 +165,11 @@ static void hak_put_title(hak_text *text, const hak_report *report)
     hak_text_put(text, " served\n");
 }
 
-/* Of requests for blocks: those that met a bin with something in it. */
+/* Requests that met a bin with something in it, or a span that was kept. (cache_hits of large also
+ * count each realloc that grew where it stood, which is no request.) */
 static uint64_t hak_tier_hits(const hak_tier_stats *tier, unsigned t)
 {
-    if (t >= HAK_TIER_LARGE)
+    if (t == HAK_TIER_BIG)
         return tier->cache_hits;
     return tier->requests > tier->refills ? tier->requests - tier->refills : 0;
 }
@@ -165,8 +177,8 @@ static uint64_t hak_tier_hits(const hak_tier_stats *tier, unsigned t)
 static void hak_put_tiers(hak_text *text, const hak_report *report)
 {
     static const char *const names[HAK_TIER_COUNT] = {"tiny ~", "mid ~", "large", "big"};
-    hak_text_put(text, "\ntier      requests      bytes   refills      blocks    spills"
-                       "      blocks   hits\n");
+    hak_text_put(text, "\ntier      requests      bytes   refills   blocks in    spills"
+                       "  blocks out   hits\n");
     for (unsigned t = 0; t < HAK_TIER_COUNT; t++) {
         const hak_tier_stats *tier = &report->stats.tier[t];
         hak_put_name(text, names[t], 6);
@@ -179,33 +191,82 @@ static void hak_put_tiers(hak_text *text, const hak_report *report)
         hak_put_percent(text, hak_tier_hits(tier, t), tier->requests, 7);
         hak_text_char(text, '\n');
     }
-    hak_text_put(text, "~ estimated at heartbeats; large and big: spans and mappings made, given "
-                       "back\n");
+    hak_text_put(text, "~ estimated at heartbeats. In, out: blocks moved from slabs to bins, and "
+                       "back;\nlarge, big: spans and mappings made, and given back. Hits: requests "
+                       "served from\na bin (tiny, mid), from spans kept (large), from BigCache "
+                       "(big)\n");
+}
+
+static bool hak_class_used(const hak_class_stats *k)
+{
+    return k->requests != 0 || k->refills != 0 || k->spills != 0;
+}
+
+static bool hak_class_before(const hak_class_stats *a, const hak_class_stats *b)
+{
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes;
+    return a->refill_blocks * a->block_bytes > b->refill_blocks * b->block_bytes;
+}
+
+/* The classes with most bytes, in order; returns how many. Where there are estimates, a class without
+ * one is too small for a heartbeat to have met it, and left out. */
+static unsigned hak_classes_first(const hak_report *report, unsigned first[HAK_REPORT_CLASSES])
+{
+    bool estimates = false;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        estimates |= report->class[c].bytes != 0;
+    unsigned count = 0;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
+        const hak_class_stats *k = &report->class[c];
+        if (!hak_class_used(k) || (estimates && k->bytes == 0))
+            continue;
+        unsigned at = count < HAK_REPORT_CLASSES ? count++ : HAK_REPORT_CLASSES;
+        for (; at > 0 && hak_class_before(k, &report->class[first[at - 1]]); at--)
+            if (at < HAK_REPORT_CLASSES)
+                first[at] = first[at - 1];
+        if (at < HAK_REPORT_CLASSES)
+            first[at] = c;
+    }
+    return count;
+}
+
+static void hak_put_class(hak_text *text, unsigned class, const hak_class_stats *k)
+{
+    hak_put_count(text, class, 5);
+    hak_put_count(text, k->block_bytes, 7);
+    hak_put_short(text, k->slabs, 8);
+    if (k->bytes == 0) {
+        /* No heartbeat yet: unknown, not none. */
+        hak_put_head(text, "-", 12);
+        hak_put_head(text, "-", 11);
+    } else {
+        hak_put_count(text, k->requests, 12);
+        hak_put_bytes(text, k->bytes, 11);
+    }
+    hak_put_short(text, k->refills, 8);
+    hak_put_short(text, k->refill_blocks, 10);
+    hak_put_short(text, k->spills, 8);
+    hak_put_short(text, k->spill_blocks, 11);
+    hak_text_char(text, '\n');
 }
 
 static void hak_put_classes(hak_text *text, const hak_report *report)
 {
-    hak_text_put(text, "\nclass   block  ~requests      ~bytes   refills      blocks    spills"
-                       "      blocks\n");
-    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
-        const hak_class_stats *k = &report->class[c];
-        if (k->requests == 0 && k->refills == 0 && k->spills == 0)
-            continue;
-        hak_put_count(text, c, 5);
-        hak_put_count(text, k->block_bytes, 8);
-        if (k->bytes == 0) {
-            /* Too few bytes for a heartbeat to have met one: unknown, not none. */
-            hak_put_head(text, "-", 11);
-            hak_put_head(text, "-", 12);
-        } else {
-            hak_put_count(text, k->requests, 11);
-            hak_put_bytes(text, k->bytes, 12);
-        }
-        hak_put_count(text, k->refills, 10);
-        hak_put_count(text, k->refill_blocks, 12);
-        hak_put_count(text, k->spills, 10);
-        hak_put_count(text, k->spill_blocks, 12);
-        hak_text_char(text, '\n');
+    unsigned first[HAK_REPORT_CLASSES];
+    unsigned shown = hak_classes_first(report, first);
+    unsigned used = 0;
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        used += hak_class_used(&report->class[c]);
+    hak_text_put(text, "\nclass  block   slabs   ~requests     ~bytes refills"
+                       " blocks in  spills blocks out\n");
+    for (unsigned i = 0; i < shown; i++)
+        hak_put_class(text, first[i], &report->class[first[i]]);
+    if (used > shown) {
+        hak_text_put(text, "and ");
+        hak_text_unsigned(text, used - shown);
+        hak_text_put(text, used - shown == 1 ? " more class" : " more classes");
+        hak_text_put(text, " with fewer bytes\n");
     }
 }
 
@@ -224,20 +285,21 @@ static void hak_put_memory(hak_text *text, const hak_report *report)
         {"spans", s->span_bytes, true},
         {"peak resident", s->peak_resident_bytes, true},
         {"free dirty", s->free_dirty_bytes, true},
-        {"big", s->big_bytes, true},
+        {"span stock", report->stock_bytes, true},
         {"minor faults", s->minor_faults, false},
         {"purged", s->purged_bytes, true},
-        {"BigCache", s->bigcache_bytes, true},
+        {"big", s->big_bytes, true},
         {"major faults", s->major_faults, false},
         {"purge calls", s->purge_calls, false},
-        {"metadata", s->metadata_bytes, true},
+        {"BigCache", s->bigcache_bytes, true},
         {"heartbeats", s->heartbeats, false},
         {"heaps", s->heaps, false},
-        {"remote posted", s->remote_posted, false},
+        {"metadata", s->metadata_bytes, true},
         {"slabs adopted", s->slabs_adopted, false},
         {"heaps live", s->heaps_live, false},
-        {"remote drained", s->remote_drained, false},
+        {"remote posted", s->remote_posted, false},
         {"foreign frees", s->foreign_frees, false},
+        {"remote drained", s->remote_drained, false},
     };
     for (size_t i = 0; i < HAK_COUNT_OF(cells); i++) {
         hak_text_put(text, i % 3 == 0 ? "\n" : "  ");

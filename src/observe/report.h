@@ -19,10 +19,12 @@ typedef struct hak_class_stats {
     uint64_t refill_blocks;
     uint64_t spills;
     uint64_t spill_blocks;
+    uint64_t slabs;         /* now */
     uint64_t sampled_bytes; /* credited by heartbeats: what the estimates are made from */
 } hak_class_stats;
 
 #define HAK_REPORT_SITES 20u
+#define HAK_REPORT_CLASSES 20u
 
 typedef struct hak_report {
     hak_stats_data stats;
@@ -32,7 +34,8 @@ typedef struct hak_report {
     uint64_t process;
     uint64_t large_slot_limit; /* knobs that say what the caches could have held */
     uint64_t bigcache_limit;
-    size_t sites; /* call-sites that there are; at most HAK_REPORT_SITES of them below */
+    uint64_t stock_bytes; /* freed large spans that any thread may take */
+    size_t sites;         /* call-sites that there are; at most HAK_REPORT_SITES of them below */
     hak_site_info site[HAK_REPORT_SITES];
 } hak_report;
 

@@ -12,9 +12,6 @@
 #include "base/bits.h"
 #include "base/syscall.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -101,11 +98,6 @@ bool hak_os_purge(void *address, size_t bytes)
 void hak_os_huge(void *address, size_t bytes, bool on)
 {
     hak_syscall3(SYS_madvise, (long)address, (long)bytes, on ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-}
-
-void hak_os_prefault(void *address, size_t bytes)
-{
-    hak_syscall3(SYS_madvise, (long)address, (long)bytes, MADV_POPULATE_WRITE);
 }
 
 uint64_t hak_os_now_ns(void)

@@ -52,9 +52,6 @@ extern bool hak_os_huge_always;
 /* Reads the settings that stand in files. For the constructor: nothing else here opens a file. */
 void hak_os_read_settings(void);
 
-/* Touches pages in one call where the kernel can (Linux 5.14); no result: a hint. */
-void hak_os_prefault(void *address, size_t bytes);
-
 /* Monotonic time. The coarse one costs a few nanoseconds and stands still for up to a tick. */
 uint64_t hak_os_now_ns(void);
 uint64_t hak_os_coarse_ms(void);

@@ -71,7 +71,17 @@ static void put_option_value(hak_text *text, hak_option option)
 
 static const char *const source_names[HAK_SOURCE_COUNT] = {"preset", "glibc", "file", "env"};
 
-enum { NAME_WIDTH = 24, VALUE_WIDTH = 10, SOURCE_WIDTH = 8, UNIT_WIDTH = 8, BOUNDS_WIDTH = 18 };
+enum { NAME_WIDTH = 24, VALUE_WIDTH = 9, SOURCE_WIDTH = 7, UNIT_WIDTH = 7 };
+
+/* The meaning, below the row: beside it, it would leave the terminal. */
+static void put_meaning(row *r, const char *meaning)
+{
+    static const char indent[] = "   ";
+
+    hak_text_char(&r->text, '\n');
+    hak_text_put(&r->text, indent);
+    hak_put_wrapped(&r->text, indent, meaning);
+}
 
 static void print_option_row(int fd, hak_option option)
 {
@@ -86,11 +96,11 @@ static void print_option_row(int fd, hak_option option)
     uint8_t source = hak_settings_in_force.option_source[option];
     hak_text_put(&r.text, source == HAK_SOURCE_PRESET ? "default" : source_names[source]);
     cell_end(&r, SOURCE_WIDTH);
-    hak_text_put(&r.text, info->fallback);
-    cell_end(&r, VALUE_WIDTH);
-    hak_text_put(&r.text, info->text);
-    hak_text_put(&r.text, " (");
-    hak_text_put(&r.text, info->accepts);
+    /* No cell: nothing follows on this line, and "" would leave blanks at its end. */
+    hak_text_put(&r.text, info->fallback[0] != '\0' ? info->fallback : "-");
+    put_meaning(&r, info->text);
+    hak_put_wrapped(&r.text, "   ", "(accepted:");
+    hak_put_wrapped(&r.text, "   ", info->accepts);
     hak_text_char(&r.text, ')');
     row_end(&r);
 }
@@ -116,8 +126,7 @@ static void print_knob_row(int fd, hak_knob knob)
     hak_text_put(&r.text, hak_unit_name(info->unit));
     cell_end(&r, UNIT_WIDTH);
     hak_knob_put_bounds(&r.text, info);
-    cell_end(&r, BOUNDS_WIDTH);
-    hak_text_put(&r.text, info->text);
+    put_meaning(&r, info->text);
     row_end(&r);
 }
 
@@ -128,9 +137,9 @@ static void print_head(int fd, const char *const *heads, const size_t *widths, s
     row_start(&r, fd);
     for (size_t i = 0; i < count; i++) {
         hak_text_put(&r.text, heads[i]);
-        cell_end(&r, widths[i]);
+        if (i + 1 < count)
+            cell_end(&r, widths[i]);
     }
-    hak_text_put(&r.text, "meaning");
     row_end(&r);
 }
 
@@ -139,8 +148,8 @@ static void print_table(int fd)
     static const char *const option_heads[] = {"option", "value", "set by", "default"};
     static const char *const knob_heads[] = {"knob",    "value", "set by",
                                              "default", "unit",  "bounds"};
-    static const size_t widths[] = {NAME_WIDTH,  VALUE_WIDTH, SOURCE_WIDTH,
-                                    VALUE_WIDTH, UNIT_WIDTH,  BOUNDS_WIDTH};
+    static const size_t widths[] = {NAME_WIDTH, VALUE_WIDTH, SOURCE_WIDTH, VALUE_WIDTH,
+                                    UNIT_WIDTH};
     row r;
 
     print_head(fd, option_heads, widths, HAK_COUNT_OF(option_heads));

@@ -7,7 +7,7 @@
  *
  * X(ID, name, unit, default, min, max, minimal preset, fast preset, text)
  *   The environment variable is HAKMEM_ and the name in capitals. "balanced", "learning" and
- *   "research" take the default. Units: bytes, blocks, percent, ms, switch (0 or 1), choice.
+ *   "research" take the default. Units: bytes, blocks, count, percent, ms, switch (0 or 1), choice.
  */
 #ifndef HAK_POLICY_KNOBS_H
 #define HAK_POLICY_KNOBS_H
@@ -30,11 +30,12 @@
     X(HEARTBEAT_BYTES, heartbeat_bytes, bytes, HAK_KiB(512), HAK_KiB(4), HAK_GiB(1), HAK_KiB(512),  \
       HAK_KiB(512), "Bytes served by a thread between two heartbeats (housekeeping)")              \
     X(OUT_BYTES, out_bytes, bytes, HAK_KiB(32), 0, HAK_MiB(64), HAK_KiB(32), HAK_KiB(32),           \
-      "Bytes of other threads' freed blocks that a thread keeps for reuse before it posts them")   \
-    X(EMPTY_SLABS, empty_slabs, blocks, 1, 0, 64, 0, 1,                                            \
+      "Bytes of other threads' freed blocks that a thread keeps for reuse before it posts them; "  \
+      "up to 64 times as much where the thread puts them to use")                                  \
+    X(EMPTY_SLABS, empty_slabs, count, 1, 0, 64, 0, 1,                                             \
       "Empty slabs of a class that a thread keeps for itself")                                     \
-    X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(1), 0, HAK_GiB(1), 0, HAK_MiB(1),          \
-      "Bytes of freed large spans that a thread keeps for itself")                                 \
+    X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(16), 0, HAK_GiB(16), 0, HAK_MiB(16),       \
+      "Bytes of freed large spans that threads keep, each its share, or a 16th at the least")      \
     X(LARGE_WASTE, large_waste, percent, 12, 0, 100, 12, 12,                                       \
       "How much larger than the request a reused large span may be")                               \
     X(LARGE_STOCK_BYTES, large_stock_bytes, bytes, HAK_MiB(64), 0, HAK_GiB(1024), 0, HAK_MiB(64),   \
@@ -43,7 +44,7 @@
       HAK_MiB(2), "Requests of this size and above are big: mappings of their own")                \
     X(BIGCACHE_BYTES, bigcache_bytes, bytes, HAK_MiB(64), 0, HAK_GiB(1024), 0, HAK_MiB(64),         \
       "Bytes of freed big mappings kept for the next request")                                     \
-    X(BIG_WASTE, big_waste, percent, 25, 0, 400, 25, 25,                                           \
+    X(BIG_WASTE, big_waste, percent, 2, 0, 400, 2, 2,                                                 \
       "How much larger than the request a mapping from BigCache may be")                           \
     X(PURGE_DELAY, purge_delay, ms, 500, 0, 3600000, 0, 500,                                       \
       "How long empty pages wait before they are given back")                                      \
@@ -54,13 +55,12 @@
     X(THP, thp, choice, 1, 0, 2, 0, 1,                                                             \
       "Huge pages: 0 off, 1 above the gate below, 2 from the first byte")                          \
     X(HUGE_GATE, huge_gate, bytes, HAK_MiB(64), 0, HAK_GiB(1024), HAK_MiB(64), HAK_MiB(64),         \
-      "Mapped bytes below which no huge page is asked for (with thp=1)")                           \
-    X(PREFAULT_BYTES, prefault_bytes, bytes, HAK_KiB(64), 0, HAK_MiB(2), 0, HAK_KiB(64),            \
-      "Pages touched in one system call when a slab is first used above the gate; 0: none")        \
+      "Bytes of slabs given out whole, where these are three quarters of all slabs, above which "  \
+      "huge pages are asked for (with thp=1)")                                                     \
     X(STATS, stats, switch, 0, 0, 1, 0, 0, "Print statistics on stderr at exit")                   \
     X(PROF, prof, switch, 0, 0, 1, 0, 0,                                                           \
       "Time the allocator's own slow work by category; printed with the statistics")               \
-    X(TRACE_RING, trace_ring, blocks, 0, 0, 65536, 0, 0,                                           \
+    X(TRACE_RING, trace_ring, count, 0, 0, 65536, 0, 0,                                            \
       "Events kept in the ring of the allocator's slow work; 0: no ring")                          \
     X(TRACE_SIGNAL, trace_signal, switch, 0, 0, 1, 0, 0,                                           \
       "Dump the event ring to stderr on SIGUSR2, and before a crash ends the process")

@@ -71,6 +71,29 @@ void hak_knob_put_bounds(hak_text *text, const hak_knob_info *info)
     hak_unit_put(text, info->unit, info->maximum);
 }
 
+static size_t column_of(const hak_text *text)
+{
+    size_t start = text->length;
+    while (start > 0 && text->buffer[start - 1] != '\n')
+        start--;
+    return text->length - start;
+}
+
+void hak_put_wrapped(hak_text *text, const char *indent, const char *words)
+{
+    while (*words != '\0') {
+        size_t length = strcspn(words, " ");
+        if (column_of(text) + 1 + length > HAK_LINE_COLUMNS) {
+            hak_text_char(text, '\n');
+            hak_text_put(text, indent);
+        }
+        hak_text_char(text, ' ');
+        hak_text_put_n(text, words, length);
+        words += length;
+        words += strspn(words, " ");
+    }
+}
+
 /* Settings are numbered through: the knobs, then the options that are none. */
 enum { SETTING_COUNT = HAK_KNOB_COUNT + HAK_OPTION_COUNT };
 
@@ -118,6 +141,25 @@ static void report_unknown(hak_settings *settings, const place *where, const cha
     hak_line_end(&line, HAK_LOG_WARN);
 }
 
+/* On lines of their own, in the same write. */
+static void put_accepted(hak_text *text, unsigned setting)
+{
+    char buffer[160];
+    hak_text accepted;
+
+    hak_text_init(&accepted, buffer, sizeof(buffer));
+    if (setting < HAK_KNOB_COUNT) {
+        const hak_knob_info *info = &hak_knob_table[setting];
+        hak_knob_put_bounds(&accepted, info);
+        hak_text_put(&accepted, "; ");
+        hak_text_put(&accepted, hak_unit_accepts(info->unit));
+    } else {
+        hak_text_put(&accepted, hak_option_table[setting - HAK_KNOB_COUNT].accepts);
+    }
+    hak_text_put(text, "\nhakmem:   Accepted:");
+    hak_put_wrapped(text, "hakmem:  ", buffer);
+}
+
 static void report_malformed(hak_settings *settings, const place *where, unsigned setting,
                              const char *value, size_t length, hak_parse why)
 {
@@ -131,15 +173,8 @@ static void report_malformed(hak_settings *settings, const place *where, unsigne
     hak_text_quoted(&line.text, value, length);
     hak_text_char(&line.text, ' ');
     hak_text_put(&line.text, hak_parse_text(why));
-    hak_text_put(&line.text, "; ignored. Accepted: ");
-    if (setting < HAK_KNOB_COUNT) {
-        const hak_knob_info *info = &hak_knob_table[setting];
-        hak_text_put(&line.text, hak_unit_accepts(info->unit));
-        hak_text_put(&line.text, "; ");
-        hak_knob_put_bounds(&line.text, info);
-    } else {
-        hak_text_put(&line.text, hak_option_table[setting - HAK_KNOB_COUNT].accepts);
-    }
+    hak_text_put(&line.text, "; ignored");
+    put_accepted(&line.text, setting);
     hak_line_end(&line, HAK_LOG_WARN);
 }
 

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/bits.h"
+#include "heap/emergency.h"
 #include "heap/meta.h"
 
 typedef struct hak_site_record {
@@ -26,6 +27,7 @@ static _Atomic uint32_t hak_site_count;
 /* NULL where there is no memory for a record: the site then goes uncounted until there is. */
 static HAK_COLD hak_site_record *hak_callsite_register(hak_callsite *site)
 {
+    hak_hot *hot = hak_busy_begin();
     hak_lock_take(&hak_callsite_lock);
     uint32_t id = __atomic_load_n(&site->id, __ATOMIC_RELAXED);
     uint32_t count = atomic_load_explicit(&hak_site_count, memory_order_relaxed);
@@ -44,6 +46,7 @@ static HAK_COLD hak_site_record *hak_callsite_register(hak_callsite *site)
     /* Pairs: the acquire load in hak_callsite_record. */
     __atomic_store_n(&site->id, id, __ATOMIC_RELEASE);
     hak_lock_drop(&hak_callsite_lock);
+    hak_busy_end(hot);
     return id == 0 ? NULL : atomic_load_explicit(&hak_site_records[id - 1], memory_order_relaxed);
 }
 

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -245,6 +246,7 @@ static void the_report_is_wider_than_a_terminal(void **state)
         report.class[c] = (hak_class_stats){.block_bytes = 32768,
                                             .requests = 9999999999,
                                             .bytes = (999ull << 40) + 1,
+                                            .slabs = 999999999,
                                             .refills = 999999999,
                                             .refill_blocks = 99999999999,
                                             .spills = 999999999,
@@ -272,6 +274,60 @@ static void the_report_is_wider_than_a_terminal(void **state)
     assert_non_null(strstr(text_buffer, "file.c:1234 function\n"));
     assert_non_null(strstr(text_buffer, "and 1 more call-sites"));
     assert_null(strstr(text_buffer, "somewhere"));
+}
+
+/* Counts the rows of the class table; class and block size of the first of them are copied. */
+static unsigned class_rows(char first[5][13])
+{
+    hak_text_clear(&text);
+    hak_report_put(&text, &report);
+    const char *line = strstr(text_buffer, "\nclass ");
+    assert_non_null(line);
+    unsigned rows = 0;
+    for (line = strchr(line + 1, '\n') + 1; line[0] == ' '; line = strchr(line, '\n') + 1) {
+        if (rows < 5)
+            snprintf(first[rows], 13, "%.12s", line);
+        rows++;
+    }
+    return rows;
+}
+
+static void classes_stand_in_the_order_of_their_numbers(void **state)
+{
+    (void)state;
+    char first[5][13];
+    /* None has an estimate: all are shown, with most bytes in bins first. */
+    report.class[3] = (hak_class_stats){.block_bytes = 48, .refills = 1, .refill_blocks = 10};
+    report.class[4] = (hak_class_stats){.block_bytes = 64, .refills = 1, .refill_blocks = 10};
+    assert_int_equal(class_rows(first), 2);
+    assert_string_equal(first[0], "    4     64");
+    assert_null(strstr(text_buffer, " more class"));
+
+    /* Where one has, those without are left out, and counted. */
+    report.class[3].bytes = 480;
+    report.class[3].slabs = 7654321;
+    assert_int_equal(class_rows(first), 1);
+    assert_string_equal(first[0], "    3     48");
+    assert_non_null(strstr(text_buffer, "    3     48 7654321 "));
+    assert_non_null(strstr(text_buffer, "\nand 1 more class with fewer bytes\n"));
+
+    /* The twenty with most bytes, the largest first. */
+    for (unsigned c = 1; c <= 50; c++)
+        report.class[c] = (hak_class_stats){.block_bytes = 16, .refills = 1, .bytes = 100 + c % 50};
+    assert_int_equal(class_rows(first), HAK_REPORT_CLASSES);
+    assert_string_equal(first[0], "   49     16");
+    assert_string_equal(first[4], "   45     16");
+    assert_non_null(strstr(text_buffer, "\n   30     16 "));
+    assert_null(strstr(text_buffer, "\n   29     16 "));
+    assert_non_null(strstr(text_buffer, "\nand 30 more classes with fewer bytes\n"));
+}
+
+static void the_stock_of_spans_is_not_shown(void **state)
+{
+    (void)state;
+    report.stock_bytes = 3 << 20;
+    hak_report_put(&text, &report);
+    assert_non_null(strstr(text_buffer, "span stock          3 MiB"));
 }
 
 static void a_program_name_forges_a_line(void **state)
@@ -562,6 +618,8 @@ int main(void)
         cmocka_unit_test_setup(slots_that_never_hit_go_unnoticed, fresh_report),
         cmocka_unit_test_setup(a_bigcache_that_never_hit_goes_unnoticed, fresh_report),
         cmocka_unit_test_setup(the_report_is_wider_than_a_terminal, fresh_report),
+        cmocka_unit_test_setup(classes_stand_in_the_order_of_their_numbers, fresh_report),
+        cmocka_unit_test_setup(the_stock_of_spans_is_not_shown, fresh_report),
         cmocka_unit_test_setup(a_program_name_forges_a_line, fresh_report),
         cmocka_unit_test(the_report_lacks_a_part),
         cmocka_unit_test(hak_stats_writes_beyond_what_the_caller_knows),

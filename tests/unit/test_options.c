@@ -136,6 +136,7 @@ static void a_suffix_is_misread(void **state)
     check_value("3GiB", HAK_UNIT_bytes, (uint64_t)3 << 30);
     check_value("3t", HAK_UNIT_bytes, (uint64_t)3 << 40);
     check_value("4k", HAK_UNIT_blocks, 4096);
+    check_value("4k", HAK_UNIT_count, 4096);
     check_value("25", HAK_UNIT_percent, 25);
     check_value("25%", HAK_UNIT_percent, 25);
     check_value("25 %", HAK_UNIT_percent, 25);
@@ -333,15 +334,39 @@ static void a_malformed_variable_is_not_named_or_changes_the_default(void **stat
     (void)state;
     load(ENVIRONMENT("HAKMEM_BIN_BYTES=64q", "HAKMEM_REFILL_PERCENT=0", "HAKMEM_MODE=fsat"));
     const char *text = said();
-    assert_non_null(strstr(text, "hakmem: HAKMEM_BIN_BYTES='64q' has an unknown unit; ignored. "
-                                 "Accepted: "));
-    assert_non_null(strstr(text, "1 KiB to 4 MiB\n"));
-    assert_non_null(strstr(text, "HAKMEM_REFILL_PERCENT='0' is out of bounds; ignored."));
-    assert_non_null(strstr(text, "HAKMEM_MODE='fsat' is none of the choices; ignored. Accepted: "
-                                 "minimal, fast, balanced, learning, research\n"));
+    assert_non_null(strstr(text, "hakmem: HAKMEM_BIN_BYTES='64q' has an unknown unit; ignored\n"
+                                 "hakmem:   Accepted: 1 KiB to 4 MiB; "));
+    assert_non_null(strstr(text, "HAKMEM_REFILL_PERCENT='0' is out of bounds; ignored\n"));
+    assert_non_null(strstr(text, "HAKMEM_MODE='fsat' is none of the choices; ignored\n"
+                                 "hakmem:   Accepted: minimal, fast, balanced, learning, research\n"));
     for (unsigned i = 0; i < HAK_KNOB_COUNT; i++)
         assert_true(settings.value[i] == hak_knob_table[i].fallback);
     assert_int_equal(settings.preset, HAK_PRESET_BALANCED);
+}
+
+static void check_width(const char *text)
+{
+    for (const char *end; (end = strchr(text, '\n')) != NULL; text = end + 1)
+        if (end - text > 80)
+            fail_msg("%.*s", (int)(end - text), text);
+}
+
+static void what_is_accepted_is_wider_than_a_terminal(void **state)
+{
+    (void)state;
+    char variable[64];
+    for (unsigned i = 0; i < HAK_KNOB_COUNT + HAK_OPTION_COUNT; i++) {
+        if (i == HAK_KNOB_COUNT + HAK_OPTION_CONF)
+            continue; /* takes anything */
+        const char *name = i < HAK_KNOB_COUNT ? hak_knob_table[i].variable
+                                              : hak_option_table[i - HAK_KNOB_COUNT].variable;
+        const char *wrong = i == HAK_KNOB_COUNT + HAK_OPTION_STATS_FILE ? "" : "1x";
+        snprintf(variable, sizeof(variable), "%s=%s", name, wrong);
+        load(ENVIRONMENT(variable));
+        const char *text = said();
+        assert_non_null(strstr(text, "\nhakmem:   Accepted: "));
+        check_width(text);
+    }
 }
 
 static void a_bound_itself_is_out_of_bounds(void **state)
@@ -542,8 +567,8 @@ static void a_fault_in_a_file_is_not_named_with_its_line(void **state)
         said(), "hakmem: '.hakmemrc' line 4: 'nonsense' is not \"name = value\"; ignored\n"
                 "hakmem: '.hakmemrc' line 5: unknown option 'bin_byte'; ignored. "
                 "Did you mean bin_bytes?\n"
-                "hakmem: '.hakmemrc' line 7: bin_start='1k' is out of bounds; ignored. "
-                "Accepted: a whole number; k is 1024; 4 to 256\n"
+                "hakmem: '.hakmemrc' line 7: bin_start='1k' is out of bounds; ignored\n"
+                "hakmem:   Accepted: 4 to 256; a whole number; k is 1024\n"
                 "hakmem: '.hakmemrc' line 8: 'conf' is taken from the environment alone; ignored\n"
                 "hakmem: '.hakmemrc' line 9: 'help' is taken from the environment alone; "
                 "ignored\n");
@@ -720,18 +745,39 @@ static void print(bool markdown)
     hak_options_print(STDERR_FILENO, markdown);
 }
 
+/* The words of a table without the ends of its lines. */
+static const char *unwrapped(const char *text)
+{
+    static char words[64 << 10];
+    size_t length = 0;
+    for (; *text != '\0' && length < sizeof(words) - 1; text++) {
+        char c = *text == '\n' ? ' ' : *text;
+        if (c != ' ' || length == 0 || words[length - 1] != ' ')
+            words[length++] = c;
+    }
+    words[length] = '\0';
+    return words;
+}
+
 static void a_knob_is_missing_in_the_table(void **state)
 {
     (void)state;
     print(false);
     const char *text = said();
+    check_width(text);
+    assert_null(strstr(text, " \n"));
+    text = unwrapped(text);
     for (unsigned i = 0; i < HAK_KNOB_COUNT; i++) {
         const char *row = strstr(text, hak_knob_table[i].variable);
         assert_non_null(row);
         assert_non_null(strstr(row, hak_knob_table[i].text));
     }
-    for (unsigned i = 0; i < HAK_OPTION_COUNT; i++)
-        assert_non_null(strstr(text, hak_option_table[i].variable));
+    for (unsigned i = 0; i < HAK_OPTION_COUNT; i++) {
+        const char *row = strstr(text, hak_option_table[i].variable);
+        assert_non_null(row);
+        assert_non_null(strstr(row, hak_option_table[i].text));
+        assert_non_null(strstr(row, hak_option_table[i].accepts));
+    }
 }
 
 static void a_cell_breaks_the_markdown(void **state)
@@ -828,11 +874,11 @@ static void help_is_not_printed_or_lies_about_the_source(void **state)
     write_config(".hakmemrc", "bin_start = 32\n");
     const char *text = run_host(
         ENVIRONMENT("HAKMEM_HELP=1", "HAKMEM_BIN_BLOCKS=80", "MALLOC_TRIM_THRESHOLD_=131072"), 10);
-    assert_non_null(strstr(text, "HAKMEM_BIN_BLOCKS        80         env      512 "));
-    assert_non_null(strstr(text, "HAKMEM_BIN_START         32         file     16 "));
-    assert_non_null(strstr(text, "HAKMEM_RETAIN_BYTES      128 KiB    glibc    16 MiB "));
-    assert_non_null(strstr(text, "HAKMEM_BIN_BYTES         64 KiB     preset   64 KiB "));
-    assert_non_null(strstr(text, "HAKMEM_HELP              1          env      0 "));
+    assert_non_null(strstr(text, "HAKMEM_BIN_BLOCKS        80        env     512 "));
+    assert_non_null(strstr(text, "HAKMEM_BIN_START         32        file    16 "));
+    assert_non_null(strstr(text, "HAKMEM_RETAIN_BYTES      128 KiB   glibc   16 MiB "));
+    assert_non_null(strstr(text, "HAKMEM_BIN_BYTES         64 KiB    preset  64 KiB "));
+    assert_non_null(strstr(text, "HAKMEM_HELP              1         env     0\n"));
     assert_non_null(strstr(text, "config file: '.hakmemrc'\n"));
 
     char once[64 << 10];
@@ -866,6 +912,7 @@ int main(int argc, char **argv)
         TEST(a_variable_of_a_knob_is_not_read),
         TEST(an_unknown_variable_is_not_named),
         TEST(a_malformed_variable_is_not_named_or_changes_the_default),
+        TEST(what_is_accepted_is_wider_than_a_terminal),
         TEST(a_bound_itself_is_out_of_bounds),
         TEST(garbage_fills_the_log),
         TEST(the_log_level_comes_too_late),
