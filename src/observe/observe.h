@@ -78,10 +78,10 @@ void hak_observe_exit(void);
  * written there. Async-signal-safe. */
 bool hak_observe_stderr(void);
 
-/* Where reports go that have no file of their own, or -1. Where some were asked for at the start, it is
- * a copy made then of file descriptor 2, so that the report of a program that closes its stderr before
- * it ends (as ls and sort do) is not lost; without one, or where the copy's number has meanwhile become
- * another file, it is 2, if hak_observe_stderr() says so. Async-signal-safe. */
+/* Where reports go that have no file of their own, or -1. Where some were asked for at the start,
+ * it is a copy made then of file descriptor 2, so that the report of a program that closes its
+ * stderr before it ends (as ls and sort do) is not lost. Without one, or where the copy's number
+ * has become another file, it is 2, if hak_observe_stderr() says so. Async-signal-safe. */
 int hak_observe_fd(void);
 
 void hak_prof_add(hak_prof_category category, uint64_t nanoseconds);

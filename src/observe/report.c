@@ -209,8 +209,8 @@ static bool hak_class_before(const hak_class_stats *a, const hak_class_stats *b)
     return a->refill_blocks * a->block_bytes > b->refill_blocks * b->block_bytes;
 }
 
-/* The classes with most bytes, in order; returns how many. Where there are estimates, a class without
- * one is too small for a heartbeat to have met it, and left out. */
+/* The classes with most bytes, in order; returns how many. Where there are estimates, a class
+ * without one is too small for a heartbeat to have met it, and left out. */
 static unsigned hak_classes_first(const hak_report *report, unsigned first[HAK_REPORT_CLASSES])
 {
     bool estimates = false;

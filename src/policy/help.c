@@ -148,8 +148,7 @@ static void print_table(int fd)
     static const char *const option_heads[] = {"option", "value", "set by", "default"};
     static const char *const knob_heads[] = {"knob",    "value", "set by",
                                              "default", "unit",  "bounds"};
-    static const size_t widths[] = {NAME_WIDTH, VALUE_WIDTH, SOURCE_WIDTH, VALUE_WIDTH,
-                                    UNIT_WIDTH};
+    static const size_t widths[] = {NAME_WIDTH, VALUE_WIDTH, SOURCE_WIDTH, VALUE_WIDTH, UNIT_WIDTH};
     row r;
 
     print_head(fd, option_heads, widths, HAK_COUNT_OF(option_heads));

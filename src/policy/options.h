@@ -49,8 +49,8 @@ hak_preset hak_preset_find(const char *name, size_t length);
 /* "1 KiB to 4 MiB" */
 void hak_knob_put_bounds(hak_text *text, const hak_knob_info *info);
 
-/* Puts words, a blank before each, in lines of at most HAK_LINE_COLUMNS; lines after the first start
- * with `indent`. */
+/* Puts words, a blank before each, in lines of at most HAK_LINE_COLUMNS; lines after the first
+ * start with `indent`. */
 #define HAK_LINE_COLUMNS 80u
 void hak_put_wrapped(hak_text *text, const char *indent, const char *words);
 

@@ -337,8 +337,9 @@ static void a_malformed_variable_is_not_named_or_changes_the_default(void **stat
     assert_non_null(strstr(text, "hakmem: HAKMEM_BIN_BYTES='64q' has an unknown unit; ignored\n"
                                  "hakmem:   Accepted: 1 KiB to 4 MiB; "));
     assert_non_null(strstr(text, "HAKMEM_REFILL_PERCENT='0' is out of bounds; ignored\n"));
-    assert_non_null(strstr(text, "HAKMEM_MODE='fsat' is none of the choices; ignored\n"
-                                 "hakmem:   Accepted: minimal, fast, balanced, learning, research\n"));
+    assert_non_null(strstr(text,
+                           "HAKMEM_MODE='fsat' is none of the choices; ignored\n"
+                           "hakmem:   Accepted: minimal, fast, balanced, learning, research\n"));
     for (unsigned i = 0; i < HAK_KNOB_COUNT; i++)
         assert_true(settings.value[i] == hak_knob_table[i].fallback);
     assert_int_equal(settings.preset, HAK_PRESET_BALANCED);
