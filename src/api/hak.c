@@ -13,6 +13,7 @@
 #include "heap/central.h"
 #include "heap/emergency.h"
 #include "heap/heap.h"
+#include "heap/large.h"
 #include "heap/meta.h"
 #include "observe/observe.h"
 #include "observe/report.h"
@@ -104,10 +105,12 @@ static void hak_collect_big(hak_stats_data *stats)
     };
 }
 
-static void hak_collect_memory(hak_stats_data *stats)
+static void hak_collect_memory(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_COUNT])
 {
     hak_central_stats central;
     hak_central_stats_read(&central);
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        class[c].slabs = central.slabs[c];
     stats->reserved_bytes = central.reserved_bytes;
     stats->mapped_bytes = central.mapped_bytes;
     stats->slab_bytes = central.slab_bytes;
@@ -138,7 +141,7 @@ static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_C
     hak_collect_big(stats);
     hak_heaps_each(hak_sum_heap, &sums);
     hak_sum_classes(stats, class);
-    hak_collect_memory(stats);
+    hak_collect_memory(stats, class);
     stats->foreign_frees = hak_foreign_frees();
     uint64_t pages = stats->tier[HAK_TIER_LARGE].bytes + stats->tier[HAK_TIER_BIG].bytes;
     hak_report_estimate(stats, class,
@@ -175,6 +178,9 @@ typedef struct hak_print_room {
 static void hak_report_fill(hak_report *report)
 {
     hak_collect(&report->stats, report->class);
+    hak_large_stats large;
+    hak_large_stats_read(&large);
+    report->stock_bytes = large.stock_bytes;
     report->program = program_invocation_short_name;
     report->preset = hak_preset_name(hak_settings_in_force.preset);
     report->process = (uint64_t)getpid();
@@ -225,11 +231,7 @@ void hak_observe_exit(void)
     bool stats = hak_knob_get(HAK_KNOB_STATS) != 0;
     if (!stats && !hak_prof_on)
         return;
-    int fd = STDERR_FILENO;
-    if (hak_stats_path != NULL)
-        fd = hak_stats_file_open(hak_stats_path);
-    else if (!hak_observe_stderr())
-        return;
+    int fd = hak_stats_path != NULL ? hak_stats_file_open(hak_stats_path) : hak_observe_fd();
     if (fd < 0)
         return;
     if (stats) {

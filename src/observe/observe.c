@@ -57,14 +57,8 @@ static void hak_stderr_remember(bool copy)
     hak_stderr_was.copy = hak_syscall_failed(fd) ? -1 : (int)fd;
 }
 
-int hak_observe_fd(void)
-{
-    if (hak_stderr_was.copy >= 0 && hak_stderr_is(hak_stderr_was.copy))
-        return hak_stderr_was.copy;
-    return hak_observe_stderr() ? STDERR_FILENO : -1;
-}
-
-bool hak_observe_stderr(void)
+/* Whether file descriptor 2 is one that reports may go to. */
+static bool hak_stderr_may(void)
 {
     struct stat status;
     if (!hak_observe_stat(STDERR_FILENO, &status))
@@ -73,6 +67,13 @@ bool hak_observe_stderr(void)
         return true;
     long flags = hak_syscall3(SYS_fcntl, STDERR_FILENO, F_GETFL, 0);
     return !hak_syscall_failed(flags) && (flags & O_APPEND) != 0;
+}
+
+int hak_observe_fd(void)
+{
+    if (hak_stderr_was.copy >= 0 && hak_stderr_is(hak_stderr_was.copy))
+        return hak_stderr_was.copy;
+    return hak_stderr_may() ? STDERR_FILENO : -1;
 }
 
 /* ---- Signals --------------------------------------------------------------------------------- */

@@ -73,15 +73,12 @@ void hak_observe_init(void);
  * ring, where they are on), or the self-profile alone. Defined in api/hak.c, which knows the figures. */
 void hak_observe_exit(void);
 
-/* Whether file descriptor 2 is still what it was in the constructor, or a file opened for appending.
- * A program may close its stderr and get the number anew for a database: nothing unasked for is
- * written there. Async-signal-safe. */
-bool hak_observe_stderr(void);
-
 /* Where reports go that have no file of their own, or -1. Where some were asked for at the start,
  * it is a copy made then of file descriptor 2, so that the report of a program that closes its
  * stderr before it ends (as ls and sort do) is not lost. Without one, or where the copy's number
- * has become another file, it is 2, if hak_observe_stderr() says so. Async-signal-safe. */
+ * has become another file, it is 2, if that is still what it was or a file opened for appending: a
+ * program may get the number anew for a database, and nothing unasked for is written there.
+ * Async-signal-safe. */
 int hak_observe_fd(void);
 
 void hak_prof_add(hak_prof_category category, uint64_t nanoseconds);

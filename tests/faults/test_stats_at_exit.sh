@@ -17,6 +17,7 @@ cat >"$dir/program.c" <<'C'
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,24 @@ int main(int count, char **word)
         waitpid(child, NULL, 0);
     }
     if (strcmp(how, "close") == 0) close(2);
+    if (strcmp(how, "low") == 0) {
+        int next = open("/dev/null", O_RDONLY);
+        if (next < 3 || next > 50) return 8;
+    }
+    if (strcmp(how, "closeall") == 0)
+        for (int fd = 2; fd < 1024; fd++) close(fd);
+    if (strcmp(how, "reuseall") == 0) {
+        for (int fd = 2; fd < 1024; fd++) close(fd);
+        for (int fd = 2; fd < 1000; fd++)
+            if (open(word[2], O_CREAT | O_WRONLY, 0600) != fd) return 9;
+    }
+    if (strcmp(how, "copies") == 0) {
+        struct stat err, other;
+        fstat(2, &err);
+        for (int fd = 3; fd < 1024; fd++)
+            if (fstat(fd, &other) == 0 && other.st_dev == err.st_dev && other.st_ino == err.st_ino)
+                return 10;
+    }
     if (strcmp(how, "reuse") == 0) {
         close(2);
         if (open(word[2], O_CREAT | O_WRONLY, 0600) != 2) return 9;
@@ -93,10 +112,30 @@ times 2 "^process [0-9]* 'program'" "$dir/err" fork
 [ "$(grep "^process" "$dir/err" | sort -u | wc -l)" = 2 ] || fail "fork: both have one process id"
 times 1 '^big *100 ' "$dir/err" fork
 
-run "HAKMEM_STATS=1" close
-[ ! -s "$dir/err" ] || fail "close: something was written"
+# A program that closes its stderr before it ends, as ls does, is reported on all the same.
+for options in "HAKMEM_STATS=1" "HAKMEM_STATS=1 HAKMEM_PROF=1"; do
+    run "$options" close
+    times 1 "^process [0-9]* 'program'" "$dir/err" "close, $options"
+done
 run "HAKMEM_STATS=1" reuse "$dir/database"
+times 1 "^process [0-9]* 'program'" "$dir/err" reuse
 [ -f "$dir/database" ] && [ ! -s "$dir/database" ] || fail "reuse: the program's file was written"
+# One that closes every file is not, nor are files written that took the numbers.
+run "HAKMEM_STATS=1" closeall
+[ ! -s "$dir/err" ] || fail "closeall: something was written"
+run "HAKMEM_STATS=1" reuseall "$dir/database"
+[ ! -s "$dir/err" ] && [ ! -s "$dir/database" ] || fail "reuseall: something was written"
+# Low numbers stay the program's; and none is taken where nothing is to go to stderr.
+run "HAKMEM_STATS=1" low
+run "HAKMEM_STATS=0" copies
+run "HAKMEM_STATS=1 HAKMEM_STATS_FILE=/dev/null" copies
+# Where so high a number is not allowed, stderr itself serves.
+(
+    ulimit -n 100
+    run "HAKMEM_STATS=1"
+    times 1 "^process [0-9]* 'program'" "$dir/err" "low limit"
+    [ "$failures" = 0 ]
+) || failures=$((failures + 1))
 
 # A file of reports: appended, each in one piece, whatever became of stderr.
 run "HAKMEM_STATS=1 HAKMEM_STATS_FILE=$dir/stats" close
