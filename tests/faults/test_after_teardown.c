@@ -73,7 +73,7 @@ int main(void)
             REQUIRE(pthread_create(&pair[j], NULL, run, (void *)(i + j + 1)) == 0);
         for (size_t j = 0; j < 2; j++)
             pthread_join(pair[j], NULL);
-        if (i == threads / 4)
+        if (i == threads / 4 / 2 * 2) /* pairs: an even number */
             early = test_resident_bytes();
     }
     CHECK(destructors >= threads * keys);
