@@ -134,8 +134,10 @@ static void hak_collect_memory(hak_stats_data *stats, hak_class_stats class[HAK_
 static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_COUNT])
 {
     hak_sums sums = {.stats = stats, .class = class};
-    hak_hot *hot = hak_busy_begin();
     *stats = (hak_stats_data){.struct_bytes = sizeof *stats};
+    hak_hot *hot = hak_busy_begin();
+    /* In a handler that interrupted a slow path: its locks may be ours. */
+    if (hot == &hak_heap_busy) return;
     /* Before the heaps: what other threads do meanwhile then makes small bytes too many, not too few
      * by an underflow. */
     hak_collect_big(stats);

@@ -57,14 +57,23 @@ static void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool
     return block;
 }
 
+/* A block of `class`, and its bytes off the countdown: those of the class for tiny ones, as in the hot
+ * path. Only what was served counts. */
+static void *hak_pop_counted(hak_heap *heap, unsigned class, size_t size)
+{
+    void *block = hak_pop(heap, class);
+    if (hak_likely(block != NULL))
+        hak_count_down(heap, class <= HAK_TINY_CLASSES ? hak_classes[class].bytes : size, class);
+    return block;
+}
+
 /* Any size, with nothing done yet. */
 static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
 {
     *zeroed = false;
     if (size > HAK_MID_MAX) return hak_alloc_pages(heap, size, HAK_UNIT_BYTES, zeroed);
     unsigned class = hak_class_of(size == 0 ? 1 : size);
-    hak_count_down(heap, size <= HAK_TINY_MAX ? hak_classes[class].bytes : size, class);
-    return hak_pop(heap, class);
+    return hak_pop_counted(heap, class, size);
 }
 
 /* Every slow path runs between hak_slow_begin and hak_slow_end, during which the thread counts as busy:
@@ -90,7 +99,9 @@ static void hak_slow_end(hak_heap *heap, hak_hot *hot)
  * one is borrowed for this call. A second try after everything that can be was given back. */
 static HAK_COLD void *hak_alloc_again(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
+    /* With a heap, a first try was made. */
+    for (int attempt = heap != NULL; attempt < 2; attempt++) {
+        if (attempt > 0) hak_purge_all(heap);
         hak_heap *borrowed = heap == NULL ? hak_heap_borrow() : NULL;
         hak_heap *with = heap != NULL ? heap : borrowed;
         void *block = NULL;
@@ -99,7 +110,6 @@ static HAK_COLD void *hak_alloc_again(hak_heap *heap, size_t size, size_t alignm
                                                : hak_alloc_any(with, size, zeroed);
         if (borrowed != NULL) hak_heap_return(borrowed);
         if (block != NULL || size > HAK_REQUEST_MAX) return block;
-        hak_purge_all(heap);
     }
     return NULL;
 }
@@ -128,9 +138,9 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
         hak_heap *heap = hak_heap_of(hot);
         unsigned class = hak_class_of(size == 0 ? 1 : size);
         bool beat = hak_countdown(hot) < 0;
+        hak_busy_begin();
         /* The hot path took a slot from an empty bin. */
         if (!beat) hot->bins[size == 0 ? 0 : class].top++;
-        hak_busy_begin();
         if (beat) hak_heartbeat(heap, class);
         block = hak_pop(heap, class);
         if (hak_unlikely(block == NULL)) block = hak_alloc_again(heap, size, 1, &zeroed);
@@ -183,10 +193,7 @@ void *hak_aligned_slow(size_t alignment, size_t size)
     if (class != 0 && hak_heap_tls != &hak_heap_busy) {
         hak_hot *hot;
         hak_heap *heap = hak_slow_begin(&hot);
-        if (heap != NULL) {
-            hak_count_down(heap, class <= HAK_TINY_CLASSES ? hak_classes[class].bytes : size, class);
-            block = hak_pop(heap, class);
-        }
+        if (heap != NULL) block = hak_pop_counted(heap, class, size);
         hak_slow_end(heap, hot);
     }
     if (block != NULL) return block;
@@ -262,6 +269,15 @@ static HAK_NOINLINE void hak_free_full(hak_heap *heap, void *block, unsigned cla
     hak_busy_end(hot);
 }
 
+/* From the hot path, which took a slot beyond the bin's limit. */
+static HAK_NOINLINE void hak_free_beyond(hak_heap *heap, void *block, unsigned class)
+{
+    hak_hot *hot = hak_busy_begin();
+    heap->hot.bins[class].top--;
+    hak_free_full(heap, block, class);
+    hak_busy_end(hot);
+}
+
 /* Any block, in a thread that is busy; `heap` is NULL where it has none. */
 static void hak_free_in(hak_heap *heap, void *block)
 {
@@ -309,8 +325,7 @@ void hak_free_slow(void *block, hak_hot *hot)
             if (owner != heap->owner) {
                 hak_bin_take_foreign(heap, class, block);
             } else {
-                hot->bins[class].top--; /* the hot path took a slot beyond the limit */
-                hak_free_full(heap, block, class);
+                hak_free_beyond(heap, block, class);
             }
             return;
         }
@@ -361,8 +376,14 @@ HAK_EXPORT size_t hak_usable_size(const void *block)
 
 static void *hak_realloc_move(void *block, size_t old, size_t size)
 {
+    int saved = errno;
     void *moved = hak_malloc(size);
-    if (moved == NULL) return NULL;
+    if (moved == NULL) {
+        if (size > old) return NULL;
+        /* What was to shrink serves as it is. */
+        errno = saved;
+        return block;
+    }
     memcpy(moved, block, old < size ? old : size);
     /* Spans on the way to another size are not kept for the next request of this one. */
     if (hak_tag_of(moved) == HAK_TAG_SPAN) hak_large_grown(moved);
@@ -401,7 +422,8 @@ HAK_EXPORT void *hak_realloc(void *block, size_t size)
     uint32_t tag = hak_tag_of(block);
     size_t old = hak_usable(block);
     if (old == 0) {
-        hak_free_foreign(block, tag);
+        /* In the middle of a slow path a big block can't be looked up. */
+        if (hak_heap_tls != &hak_heap_busy) hak_free_foreign(block, tag);
         return hak_no_memory(size);
     }
     /* A block that would lose less than half stays, as it may grow again. */

@@ -20,7 +20,6 @@ hak_lock hak_central_lock = HAK_LOCK_INIT(HAK_RANK_CENTRAL);
 
 static struct {
     bool ready;
-    bool failed;
     hak_superslab_list empty;
     hak_superslab_list slabs[HAK_SLAB_BUCKETS];
     hak_superslab_list spans[HAK_SPAN_BUCKETS];
@@ -273,7 +272,9 @@ static size_t hak_superslab_purge(hak_superslab *s)
 bool hak_central_purge_due(void)
 {
     uint64_t dirty = atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed);
-    return dirty > hak_knob_get(HAK_KNOB_RETAIN_BYTES);
+    /* What the system would not take (locked pages) is counted, but nowhere in the queue. */
+    return dirty > hak_knob_get(HAK_KNOB_RETAIN_BYTES) &&
+           atomic_load_explicit(&hak_central_oldest_ms, memory_order_relaxed) != 0;
 }
 
 size_t hak_central_purge(bool all)

@@ -35,6 +35,9 @@ static uint32_t hak_heaps_next_owner = HAK_OWNER_FIRST;
 /* Heaps without a thread that are whole; looked at without the lock. */
 static _Atomic uint32_t hak_heaps_whole;
 
+/* Since when the oldest of them has been so, or earlier. */
+static _Atomic uint64_t hak_heaps_oldest_ms;
+
 static void hak_heaps_whole_add(int change)
 {
     uint32_t count = atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed);
@@ -152,7 +155,7 @@ static void hak_heap_give(hak_heap *heap)
               (uint64_t)(heap->countdown_start - heap->hot.countdown));
     __atomic_store_n(&heap->countdown_start, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&heap->hot.countdown, 0, __ATOMIC_RELAXED);
-    hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, 0);
+    hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, hak_heaps_live() - 1);
     uint64_t now = hak_os_coarse_ms();
     hak_lock_take(&hak_heaps_lock);
     heap->live = false;
@@ -161,45 +164,62 @@ static void hak_heap_give(hak_heap *heap)
     heap->since_ms = now;
     heap->next_free = hak_heaps_free;
     hak_heaps_free = heap;
+    if (atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed) == 0)
+        atomic_store_explicit(&hak_heaps_oldest_ms, now, memory_order_relaxed);
     hak_heaps_whole_add(1);
     hak_lock_drop(&hak_heaps_lock);
     hak_prof_end(HAK_PROF_HEAP, begun);
 }
 
-/* Newest first in the list, and so whole ones before those that were dissolved: the last whole one is
- * the oldest. */
-static hak_heap *hak_heaps_oldest_whole(void)
+/* Newest first in the list, and whole ones before those that were dissolved: the last whole one is the
+ * oldest. NULL where it is younger than `before_ms`. Taken out of the list. */
+static hak_heap *hak_heaps_take_oldest(uint64_t before_ms)
 {
-    hak_heap *oldest = NULL;
-    for (hak_heap *heap = hak_heaps_free; heap != NULL; heap = heap->next_free) {
-        if (!heap->whole) break;
-        oldest = heap;
-    }
-    return oldest;
+    hak_heap **link = &hak_heaps_free;
+    hak_heap **oldest = NULL;
+    for (; *link != NULL && (*link)->whole; link = &(*link)->next_free) oldest = link;
+    uint64_t since = oldest != NULL ? (*oldest)->since_ms : 0;
+    atomic_store_explicit(&hak_heaps_oldest_ms, since, memory_order_relaxed);
+    if (oldest == NULL || since > before_ms) return NULL;
+    hak_heap *heap = *oldest;
+    *oldest = heap->next_free;
+    heap->whole = false;
+    hak_heaps_whole_add(-1);
+    return heap;
 }
 
+/* Done without the lock of the heaps, so that threads start and end meanwhile: nobody else knows of the
+ * heap then. One at a time, but where all are asked for. */
 void hak_heaps_dissolve(bool all)
 {
     if (atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed) == 0) return;
     uint64_t delay = all ? 0 : hak_knob_get(HAK_KNOB_PURGE_DELAY);
     uint64_t now = hak_os_coarse_ms();
-    hak_lock_take(&hak_heaps_lock);
-    for (;;) {
-        hak_heap *heap = hak_heaps_oldest_whole();
-        if (heap == NULL || heap->since_ms + delay > now) break;
-        heap->whole = false;
-        hak_heaps_whole_add(-1);
+    if (!all && atomic_load_explicit(&hak_heaps_oldest_ms, memory_order_relaxed) + delay > now)
+        return;
+    do {
+        hak_lock_take(&hak_heaps_lock);
+        hak_heap *heap = hak_heaps_take_oldest(now - delay);
+        hak_lock_drop(&hak_heaps_lock);
+        if (heap == NULL) return;
         hak_heap_empty(heap);
         hak_orphans_leave(heap);
         hak_mailbox_forward(heap);
-    }
-    hak_lock_drop(&hak_heaps_lock);
+        hak_lock_take(&hak_heaps_lock);
+        hak_heap **end = &hak_heaps_free;
+        while (*end != NULL) end = &(*end)->next_free;
+        heap->next_free = NULL;
+        *end = heap;
+        hak_lock_drop(&hak_heaps_lock);
+    } while (all);
 }
 
 static void hak_thread_ends(void *hot)
 {
+    /* Cancelled in the middle of a slow path: the heap may be half changed, and goes to nobody. */
+    bool whole = hak_heap_tls != &hak_heap_busy;
     hak_heap_tls = &hak_heap_busy;
-    if (hot != NULL) hak_heap_give(hak_heap_of(hot));
+    if (hot != NULL && whole) hak_heap_give(hak_heap_of(hot));
     hak_heap_tls = &hak_heap_gone;
 }
 
@@ -280,6 +300,7 @@ void hak_heap_follow_policy(hak_heap *heap)
         .spill_percent = (uint32_t)value[HAK_KNOB_SPILL_PERCENT],
         .empty_slabs = (uint32_t)value[HAK_KNOB_EMPTY_SLABS],
     };
+    hak_trace(HAK_EVENT_POLICY, generation, heap->owner);
     heap->foreign_limit = heap->knobs.out_bytes;
     hak_heap_lower_caps(heap);
     hak_large_flush(heap, heap->knobs.large_slot_bytes);

@@ -37,7 +37,7 @@ typedef enum hak_prof_category {
 #define HAK_EVENTS(X)                                                                              \
     X(REFILL, "refill", "class", "blocks")                                                         \
     X(SPILL, "spill", "class", "blocks")                                                           \
-    X(POST, "post", "blocks", "slabs")                                                             \
+    X(POST, "post", "blocks", "class")                                                             \
     X(DRAIN, "drain", "blocks", "slabs")                                                           \
     X(SLAB_NEW, "slab-new", "class", "chunks")                                                     \
     X(SLAB_FREE, "slab-free", "class", "chunks")                                                   \
@@ -50,8 +50,8 @@ typedef enum hak_prof_category {
     X(COMMIT, "commit", "address", "bytes")                                                        \
     X(PURGE, "purge", "bytes", "calls")                                                            \
     X(HEAP_TAKE, "heap-take", "owner", "reused")                                                   \
-    X(HEAP_GIVE, "heap-give", "owner", "slabs")                                                    \
-    X(POLICY, "policy", "generation", "knobs_changed")                                             \
+    X(HEAP_GIVE, "heap-give", "owner", "heaps_left")                                                    \
+    X(POLICY, "policy", "generation", "owner")                                             \
     X(NO_MEMORY, "no-memory", "bytes", "errno")                                                    \
     X(FOREIGN, "foreign-free", "address", "tag")
 

@@ -28,6 +28,8 @@ static _Atomic uint32_t hak_site_count;
 static HAK_COLD hak_site_record *hak_callsite_register(hak_callsite *site)
 {
     hak_hot *hot = hak_busy_begin();
+    /* In a handler that interrupted a slow path: uncounted. */
+    if (hot == &hak_heap_busy) return NULL;
     hak_lock_take(&hak_callsite_lock);
     uint32_t id = __atomic_load_n(&site->id, __ATOMIC_RELAXED);
     uint32_t count = atomic_load_explicit(&hak_site_count, memory_order_relaxed);
