@@ -2,7 +2,8 @@
  *
  * Locks are taken on slow paths only, in the order of their ranks (a debug build checks it), and
  * never across a call into the host. The system call is raw, so that a lock is no cancellation
- * point. Fork takes every lock in rank order and makes each anew in the child.
+ * point. Fork takes every lock in rank order; parent and child each
+ * drop their copies.
  */
 #ifndef HAK_BASE_LOCK_H
 #define HAK_BASE_LOCK_H
@@ -60,27 +61,11 @@ HAK_INLINE void hak_lock_take(hak_lock *lock)
     hak_lock_wait(lock);
 }
 
-HAK_INLINE bool hak_lock_try(hak_lock *lock)
-{
-    uint32_t seen = 0;
-    if (!atomic_compare_exchange_strong_explicit(&lock->word, &seen, 1, memory_order_acquire,
-                                                 memory_order_relaxed))
-        return false;
-    hak_lock_rank_push(lock);
-    return true;
-}
-
 HAK_INLINE void hak_lock_drop(hak_lock *lock)
 {
     hak_lock_rank_pop(lock);
     if (hak_unlikely(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2))
         hak_lock_wake(lock);
-}
-
-/* In the child of a fork: whoever held it is not there. */
-HAK_INLINE void hak_lock_reset(hak_lock *lock)
-{
-    atomic_store_explicit(&lock->word, 0, memory_order_relaxed);
 }
 
 #endif

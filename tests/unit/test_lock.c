@@ -49,26 +49,6 @@ static void a_sleeper_is_not_woken(void **state)
     assert_int_equal(guarded, 50000);
 }
 
-static void a_try_takes_what_is_taken(void **state)
-{
-    (void)state;
-    assert_true(hak_lock_try(&lock));
-    assert_false(hak_lock_try(&lock));
-    hak_lock_drop(&lock);
-    assert_true(hak_lock_try(&lock));
-    hak_lock_drop(&lock);
-}
-
-static void a_reset_lock_stays_taken(void **state)
-{
-    (void)state;
-    hak_lock made = HAK_LOCK_INIT(HAK_RANK_HEAPS);
-    atomic_store(&made.word, 2);
-    hak_lock_reset(&made);
-    assert_true(hak_lock_try(&made));
-    hak_lock_drop(&made);
-}
-
 #if defined(HAK_DEBUG)
 /* How a child ends that takes two locks in this order. */
 static int child_taking(hak_lock *first, hak_lock *second)
@@ -102,8 +82,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_threads_hold_it_at_once),
         cmocka_unit_test(a_sleeper_is_not_woken),
-        cmocka_unit_test(a_try_takes_what_is_taken),
-        cmocka_unit_test(a_reset_lock_stays_taken),
 #if defined(HAK_DEBUG)
         cmocka_unit_test(ranks_may_be_taken_in_any_order),
 #endif
