@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Installs the system packages that a step needs and that are missing; touches nothing otherwise.
 #
-#   tools/install-deps.sh [build|test|demo|coverage|lint]...     (default: build)
+#   tools/install-deps.sh [build|test|programs|demo|coverage|lint]...     (default: build)
+#
+# "programs" are the real programs that tests/compat/ runs under hakmem, and clang for the golden counts;
+# without them those tests are skipped, each saying what it lacks.
 #
 # Uses apt-get, dnf, apk or pacman, as root or through sudo. Where it can't install, it says which
 # packages are missing and ends with status 1.
@@ -53,6 +56,21 @@ need_test() {
     have pkg-config && pkg-config --exists cmocka ||
         need libcmocka-dev libcmocka-devel cmocka-dev cmocka
 }
+need_programs() {
+    have redis-server && have redis-benchmark || need redis redis redis redis
+    have nginx || need nginx nginx nginx nginx
+    have wrk || need wrk wrk wrk wrk
+    have sqlite3 || need sqlite3 sqlite sqlite sqlite
+    have node || need nodejs nodejs nodejs nodejs
+    have rustc || need rustc rust rust rust
+    have git || need git git git git
+    have perl || need perl perl perl perl
+    have clang || need clang clang clang clang
+    [ -n "$(find /usr/lib/postgresql /usr/bin -name pgbench -print -quit 2>/dev/null)" ] ||
+        need postgresql postgresql-server postgresql postgresql
+    python3 -c 'import test.test_list' 2>/dev/null ||
+        need libpython3-testsuite python3-test python3-tests python
+}
 need_coverage() {
     need_test
     compiles gcc c stdio.h && have gcov || need gcc gcc gcc gcc
@@ -68,11 +86,12 @@ for step in "${@:-build}"; do
     case $step in
         build) need_build ;;
         test) need_test ;;
+        programs) need_programs ;;
         demo) need_build && need_python ;;
         coverage) need_coverage ;;
         lint) need_lint ;;
         *)
-            echo "install-deps.sh: unknown step '$step' (build, test, demo, coverage, lint)" >&2
+            echo "install-deps.sh: unknown step '$step' (build, test, programs, demo, coverage, lint)" >&2
             exit 2
             ;;
     esac
