@@ -50,8 +50,8 @@ HAK_EXPORT HAK_ATTR_SIZE2(2, 3) void *hak_reallocarray(void *block, size_t count
 HAK_EXPORT void hak_free(void *block) HAK_NOEXCEPT;
 HAK_EXPORT void hak_free_sized(void *block, size_t size) HAK_NOEXCEPT;
 HAK_EXPORT void hak_free_aligned_sized(void *block, size_t alignment, size_t size) HAK_NOEXCEPT;
-HAK_EXPORT HAK_ATTR_MALLOC HAK_ATTR_ALIGN(1) HAK_ATTR_SIZE(2) void *hak_aligned_alloc(
-    size_t alignment, size_t size) HAK_NOEXCEPT;
+HAK_EXPORT HAK_ATTR_MALLOC HAK_ATTR_ALIGN(1)
+    HAK_ATTR_SIZE(2) void *hak_aligned_alloc(size_t alignment, size_t size) HAK_NOEXCEPT;
 HAK_EXPORT int hak_posix_memalign(void **block, size_t alignment, size_t size) HAK_NOEXCEPT;
 
 /* Bytes that may be used at `block`: at least the size asked for. 0 for NULL and for a pointer
@@ -86,8 +86,10 @@ typedef struct hak_callsite {
  * the old block and an allocation of the new. */
 HAK_EXPORT HAK_ATTR_MALLOC HAK_ATTR_SIZE(1) void *hak_alloc_cs(size_t size,
                                                                hak_callsite *site) HAK_NOEXCEPT;
-HAK_EXPORT HAK_ATTR_MALLOC HAK_ATTR_SIZE2(1, 2) void *hak_calloc_cs(
-    size_t count, size_t size, hak_callsite *site) HAK_NOEXCEPT;
+/* clang-format off */
+HAK_EXPORT HAK_ATTR_MALLOC HAK_ATTR_SIZE2(1, 2)
+void *hak_calloc_cs(size_t count, size_t size, hak_callsite *site) HAK_NOEXCEPT;
+/* clang-format on */
 HAK_EXPORT HAK_ATTR_SIZE(2) void *hak_realloc_cs(void *block, size_t size,
                                                  hak_callsite *site) HAK_NOEXCEPT;
 HAK_EXPORT void hak_free_cs(void *block, hak_callsite *site) HAK_NOEXCEPT;
@@ -97,12 +99,12 @@ typedef struct hak_site_info {
     const char *function;
     unsigned line;
     unsigned id;
-    uint64_t allocs;         /* blocks allocated at this site */
-    uint64_t alloc_bytes;    /* bytes asked for by them */
-    uint64_t min_bytes;      /* smallest and largest request; 0 while allocs is 0 */
+    uint64_t allocs;      /* blocks allocated at this site */
+    uint64_t alloc_bytes; /* bytes asked for by them */
+    uint64_t min_bytes;   /* smallest and largest request; 0 while allocs is 0 */
     uint64_t max_bytes;
-    uint64_t frees;          /* blocks freed by hak_free_cs at this site */
-    uint64_t freed_bytes;    /* usable bytes of them */
+    uint64_t frees;       /* blocks freed by hak_free_cs at this site */
+    uint64_t freed_bytes; /* usable bytes of them */
 } hak_site_info;
 
 /* Copies up to `max` sites into `out`, those with most bytes first. Returns how many sites there
@@ -116,35 +118,35 @@ typedef struct hak_tier_stats {
     uint64_t bytes;         /* likewise */
     uint64_t refills;       /* bins refilled (tiny, mid); spans or mappings made (large, big) */
     uint64_t refill_blocks; /* blocks moved into bins by refills */
-    uint64_t spills;        /* bins spilled (tiny, mid); spans or mappings given back (large, big) */
+    uint64_t spills; /* bins spilled (tiny, mid); spans or mappings given back (large, big) */
     uint64_t spill_blocks;
-    uint64_t cache_hits;    /* large: served from a slot or the stock; big: from BigCache */
+    uint64_t cache_hits; /* large: served from a slot or the stock; big: from BigCache */
 } hak_tier_stats;
 
 enum { HAK_TIER_TINY, HAK_TIER_MID, HAK_TIER_LARGE, HAK_TIER_BIG, HAK_TIER_COUNT };
 
 typedef struct hak_stats_data {
-    uint64_t struct_bytes;    /* sizeof(hak_stats_data) as the library knows it */
-    uint64_t served_bytes;    /* bytes served by malloc and its kin, exact: as asked for, those up to
+    uint64_t struct_bytes; /* sizeof(hak_stats_data) as the library knows it */
+    uint64_t served_bytes; /* bytes served by malloc and its kin, exact: as asked for, those up to
                                  1 KiB in steps of 16 */
-    uint64_t heaps;           /* heaps ever made, and now in use by a thread */
+    uint64_t heaps;        /* heaps ever made, and now in use by a thread */
     uint64_t heaps_live;
-    uint64_t reserved_bytes;  /* address space reserved */
-    uint64_t mapped_bytes;    /* of that, readable and writable */
-    uint64_t metadata_bytes;  /* hakmem's own */
-    uint64_t slab_bytes;      /* in slabs */
-    uint64_t span_bytes;      /* in spans of large requests */
-    uint64_t big_bytes;       /* in mappings of big requests, without BigCache */
-    uint64_t bigcache_bytes;  /* kept in BigCache */
-    uint64_t free_dirty_bytes;/* empty pages not yet given back */
-    uint64_t purged_bytes;    /* given back to the operating system, and by how many calls */
+    uint64_t reserved_bytes;   /* address space reserved */
+    uint64_t mapped_bytes;     /* of that, readable and writable */
+    uint64_t metadata_bytes;   /* hakmem's own */
+    uint64_t slab_bytes;       /* in slabs */
+    uint64_t span_bytes;       /* in spans of large requests */
+    uint64_t big_bytes;        /* in mappings of big requests, without BigCache */
+    uint64_t bigcache_bytes;   /* kept in BigCache */
+    uint64_t free_dirty_bytes; /* empty pages not yet given back */
+    uint64_t purged_bytes;     /* given back to the operating system, and by how many calls */
     uint64_t purge_calls;
-    uint64_t remote_posted;   /* blocks freed by a heap other than their owner */
-    uint64_t remote_drained;  /* of those, taken in by their owner */
+    uint64_t remote_posted;  /* blocks freed by a heap other than their owner */
+    uint64_t remote_drained; /* of those, taken in by their owner */
     uint64_t slabs_adopted;
     uint64_t heartbeats;
-    uint64_t foreign_frees;   /* frees of pointers that hakmem did not return: ignored */
-    uint64_t resident_bytes;  /* of the whole process, from the system; 0 where it can't be read */
+    uint64_t foreign_frees;  /* frees of pointers that hakmem did not return: ignored */
+    uint64_t resident_bytes; /* of the whole process, from the system; 0 where it can't be read */
     uint64_t peak_resident_bytes;
     uint64_t minor_faults;
     uint64_t major_faults;
@@ -169,8 +171,8 @@ HAK_EXPORT size_t hak_purge(void) HAK_NOEXCEPT;
 #define HAK_POLICY_MAX_KNOBS 64
 
 typedef struct hak_policy {
-    uint32_t version; /* of the table of knobs */
-    uint32_t count;   /* knobs that this library has */
+    uint32_t version;    /* of the table of knobs */
+    uint32_t count;      /* knobs that this library has */
     uint64_t generation; /* how many policies were published before this one */
     uint64_t value[HAK_POLICY_MAX_KNOBS];
 } hak_policy;

@@ -28,21 +28,24 @@ static hak_hot *hak_fork_hot; /* of the thread that forks; under the locks */
 static void hak_fork_prepare(void)
 {
     hak_hot *hot = hak_busy_begin();
-    for (size_t i = 0; i < HAK_COUNT_OF(hak_fork_locks); i++) hak_lock_take(hak_fork_locks[i]);
+    for (size_t i = 0; i < HAK_COUNT_OF(hak_fork_locks); i++)
+        hak_lock_take(hak_fork_locks[i]);
     hak_fork_hot = hot;
 }
 
 static void hak_fork_parent(void)
 {
     hak_hot *hot = hak_fork_hot;
-    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
+    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;)
+        hak_lock_drop(hak_fork_locks[i]);
     hak_busy_end(hot);
 }
 
 static void hak_fork_child(void)
 {
     hak_hot *hot = hak_fork_hot;
-    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;) hak_lock_drop(hak_fork_locks[i]);
+    for (size_t i = HAK_COUNT_OF(hak_fork_locks); i-- > 0;)
+        hak_lock_drop(hak_fork_locks[i]);
     hak_heaps_forked(hak_heap_is_real(hot) ? hak_heap_of(hot) : NULL);
     hak_busy_end(hot);
 }

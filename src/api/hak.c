@@ -137,7 +137,8 @@ static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_C
     *stats = (hak_stats_data){.struct_bytes = sizeof *stats};
     hak_hot *hot = hak_busy_begin();
     /* In a handler that interrupted a slow path: its locks may be ours. */
-    if (hot == &hak_heap_busy) return;
+    if (hot == &hak_heap_busy)
+        return;
     /* Before the heaps: what other threads do meanwhile then makes small bytes too many, not too few
      * by an underflow. */
     hak_collect_big(stats);

@@ -45,7 +45,8 @@ HAK_EXPORT size_t hak_purge(void)
 {
     hak_hot *hot = hak_busy_begin();
     size_t purged = 0;
-    if (hot != &hak_heap_busy) purged = hak_purge_all(hak_heap_is_real(hot) ? hak_heap_of(hot) : NULL);
+    if (hot != &hak_heap_busy)
+        purged = hak_purge_all(hak_heap_is_real(hot) ? hak_heap_of(hot) : NULL);
     hak_busy_end(hot);
     return purged;
 }

@@ -31,7 +31,8 @@ HAK_INLINE void *hak_pop(hak_heap *heap, unsigned class)
     hak_bin *bin = &heap->hot.bins[class];
     void *block = *bin->top;
     if (hak_unlikely(block == NULL)) {
-        if (!hak_bin_refill(heap, class)) return NULL;
+        if (!hak_bin_refill(heap, class))
+            return NULL;
         block = *bin->top;
     }
     bin->top--;
@@ -40,7 +41,8 @@ HAK_INLINE void *hak_pop(hak_heap *heap, unsigned class)
 
 HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
 {
-    if (hak_unlikely(hak_countdown_take(&heap->hot, bytes))) hak_heartbeat(heap, class);
+    if (hak_unlikely(hak_countdown_take(&heap->hot, bytes)))
+        hak_heartbeat(heap, class);
 }
 
 /* Class that stands for large and big requests where the heartbeat credits bytes. */
@@ -48,12 +50,14 @@ HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
 
 static void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
 {
-    if (hak_unlikely(size > HAK_REQUEST_MAX)) return NULL;
+    if (hak_unlikely(size > HAK_REQUEST_MAX))
+        return NULL;
     bool big = size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) || alignment > HAK_SUPERSLAB_BYTES / 2;
     void *block = big ? hak_big_alloc(size, alignment, zeroed)
                       : hak_large_alloc(heap, size, alignment, zeroed);
     /* Only what was served counts: what the system refuses may be half of what the meter can hold. */
-    if (hak_likely(block != NULL)) hak_count_down(heap, size, HAK_CLASS_NONE);
+    if (hak_likely(block != NULL))
+        hak_count_down(heap, size, HAK_CLASS_NONE);
     return block;
 }
 
@@ -71,7 +75,8 @@ static void *hak_pop_counted(hak_heap *heap, unsigned class, size_t size)
 static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
 {
     *zeroed = false;
-    if (size > HAK_MID_MAX) return hak_alloc_pages(heap, size, HAK_UNIT_BYTES, zeroed);
+    if (size > HAK_MID_MAX)
+        return hak_alloc_pages(heap, size, HAK_UNIT_BYTES, zeroed);
     unsigned class = hak_class_of(size == 0 ? 1 : size);
     return hak_pop_counted(heap, class, size);
 }
@@ -101,15 +106,18 @@ static HAK_COLD void *hak_alloc_again(hak_heap *heap, size_t size, size_t alignm
 {
     /* With a heap, a first try was made. */
     for (int attempt = heap != NULL; attempt < 2; attempt++) {
-        if (attempt > 0) hak_purge_all(heap);
+        if (attempt > 0)
+            hak_purge_all(heap);
         hak_heap *borrowed = heap == NULL ? hak_heap_borrow() : NULL;
         hak_heap *with = heap != NULL ? heap : borrowed;
         void *block = NULL;
         if (with != NULL)
             block = alignment > HAK_UNIT_BYTES ? hak_alloc_pages(with, size, alignment, zeroed)
                                                : hak_alloc_any(with, size, zeroed);
-        if (borrowed != NULL) hak_heap_return(borrowed);
-        if (block != NULL || size > HAK_REQUEST_MAX) return block;
+        if (borrowed != NULL)
+            hak_heap_return(borrowed);
+        if (block != NULL || size > HAK_REQUEST_MAX)
+            return block;
     }
     return NULL;
 }
@@ -118,13 +126,15 @@ static HAK_COLD void *hak_alloc_again(hak_heap *heap, size_t size, size_t alignm
 static void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed)
 {
     *zeroed = false;
-    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) return hak_emergency_alloc(size, alignment);
+    if (hak_unlikely(hak_heap_tls == &hak_heap_busy))
+        return hak_emergency_alloc(size, alignment);
     hak_hot *hot;
     hak_heap *heap = hak_slow_begin(&hot);
     void *block = NULL;
     if (hak_likely(heap != NULL && alignment <= HAK_UNIT_BYTES))
         block = hak_alloc_any(heap, size, zeroed);
-    if (hak_unlikely(block == NULL)) block = hak_alloc_again(heap, size, alignment, zeroed);
+    if (hak_unlikely(block == NULL))
+        block = hak_alloc_again(heap, size, alignment, zeroed);
     hak_slow_end(heap, hot);
     return block;
 }
@@ -140,10 +150,13 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
         bool beat = hak_countdown(hot) < 0;
         hak_busy_begin();
         /* The hot path took a slot from an empty bin. */
-        if (!beat) hot->bins[size == 0 ? 0 : class].top++;
-        if (beat) hak_heartbeat(heap, class);
+        if (!beat)
+            hot->bins[size == 0 ? 0 : class].top++;
+        if (beat)
+            hak_heartbeat(heap, class);
         block = hak_pop(heap, class);
-        if (hak_unlikely(block == NULL)) block = hak_alloc_again(heap, size, 1, &zeroed);
+        if (hak_unlikely(block == NULL))
+            block = hak_alloc_again(heap, size, 1, &zeroed);
         hak_slow_end(heap, hot);
     } else {
         block = hak_alloc_hard(size, 1, &zeroed);
@@ -175,31 +188,39 @@ void *hak_malloc_slow(size_t size, hak_hot *hot)
 /* Class of blocks that all lie on multiples of `alignment` and hold `size`; 0 where there is none. */
 static unsigned hak_class_aligned(size_t alignment, size_t size)
 {
-    if (size == 0) size = 1;
-    if (alignment > HAK_MID_MAX || size > HAK_MID_MAX) return 0;
+    if (size == 0)
+        size = 1;
+    if (alignment > HAK_MID_MAX || size > HAK_MID_MAX)
+        return 0;
     size_t rounded = hak_round_up(size, alignment);
-    if (rounded > HAK_MID_MAX) return 0;
+    if (rounded > HAK_MID_MAX)
+        return 0;
     unsigned class = hak_class_of(rounded);
-    while (class <= HAK_MID_LAST && hak_classes[class].bytes % alignment != 0) class++;
+    while (class <= HAK_MID_LAST && hak_classes[class].bytes % alignment != 0)
+        class ++;
     return class <= HAK_MID_LAST ? class : 0;
 }
 
 void *hak_aligned_slow(size_t alignment, size_t size)
 {
-    if (alignment <= 16) return hak_malloc(size);
+    if (alignment <= 16)
+        return hak_malloc(size);
     bool zeroed;
     void *block = NULL;
     unsigned class = hak_class_aligned(alignment, size);
     if (class != 0 && hak_heap_tls != &hak_heap_busy) {
         hak_hot *hot;
         hak_heap *heap = hak_slow_begin(&hot);
-        if (heap != NULL) block = hak_pop_counted(heap, class, size);
+        if (heap != NULL)
+            block = hak_pop_counted(heap, class, size);
         hak_slow_end(heap, hot);
     }
-    if (block != NULL) return block;
+    if (block != NULL)
+        return block;
     /* Spans begin on pages, and with them every alignment up to a page is had. */
     size_t pages = size > HAK_MID_MAX ? size : HAK_MID_MAX + 1;
-    if (hak_heap_tls == &hak_heap_busy) pages = size;
+    if (hak_heap_tls == &hak_heap_busy)
+        pages = size;
     block = hak_alloc_hard(pages, alignment, &zeroed);
     return block != NULL ? block : hak_no_memory(size);
 }
@@ -213,15 +234,18 @@ static void *hak_calloc_slow(size_t size)
 {
     bool zeroed;
     void *block = hak_alloc_hard(size, 1, &zeroed);
-    if (hak_unlikely(block == NULL)) return hak_no_memory(size);
+    if (hak_unlikely(block == NULL))
+        return hak_no_memory(size);
     return zeroed ? block : memset(block, 0, size);
 }
 
 HAK_EXPORT void *hak_calloc(size_t count, size_t size)
 {
     size_t bytes;
-    if (hak_unlikely(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory(SIZE_MAX);
-    if (hak_unlikely(bytes > HAK_TINY_MAX)) return hak_calloc_slow(bytes);
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &bytes)))
+        return hak_no_memory(SIZE_MAX);
+    if (hak_unlikely(bytes > HAK_TINY_MAX))
+        return hak_calloc_slow(bytes);
     void *block = hak_hot_alloc(bytes, hak_malloc_slow);
     return hak_likely(block != NULL) ? memset(block, 0, bytes) : NULL;
 }
@@ -246,9 +270,8 @@ static HAK_COLD void hak_free_foreign(const void *block, uint32_t tag)
 static uint32_t hak_tag_of(const void *block)
 {
     uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
-    return chunk < hak_chunk_map.end
-               ? __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED)
-               : 0;
+    return chunk < hak_chunk_map.end ? __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED)
+                                     : 0;
 }
 
 /* A block of this heap's own whose bin is full or was never used. */
@@ -291,7 +314,8 @@ static void hak_free_in(hak_heap *heap, void *block)
         else
             hak_bin_take_foreign_hard(heap, class, block);
     } else if (tag == HAK_TAG_SPAN) {
-        if (!hak_large_free(heap, block)) hak_free_foreign(block, tag);
+        if (!hak_large_free(heap, block))
+            hak_free_foreign(block, tag);
     } else if (!hak_big_free(block) && !hak_emergency_give(block)) {
         hak_free_foreign(block, tag);
     }
@@ -330,7 +354,8 @@ void hak_free_slow(void *block, hak_hot *hot)
             return;
         }
     }
-    if (block != NULL) hak_free_rare(block);
+    if (block != NULL)
+        hak_free_rare(block);
 }
 
 HAK_EXPORT void hak_free(void *block)
@@ -355,12 +380,15 @@ HAK_EXPORT void hak_free_aligned_sized(void *block, size_t alignment, size_t siz
 
 size_t hak_usable(const void *block)
 {
-    if (block == NULL) return 0;
+    if (block == NULL)
+        return 0;
     uint32_t tag = hak_tag_of(block);
     if (tag >> HAK_TAG_OWNER_SHIFT != 0)
         return hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT].bytes;
-    if (tag == HAK_TAG_SPAN) return hak_large_usable(block);
-    if (hak_heap_tls == &hak_heap_busy) return hak_emergency_usable(block);
+    if (tag == HAK_TAG_SPAN)
+        return hak_large_usable(block);
+    if (hak_heap_tls == &hak_heap_busy)
+        return hak_emergency_usable(block);
     hak_hot *hot = hak_busy_begin();
     size_t bytes = hak_big_usable(block);
     hak_busy_end(hot);
@@ -379,15 +407,18 @@ static void *hak_realloc_move(void *block, size_t old, size_t size)
     int saved = errno;
     void *moved = hak_malloc(size);
     if (moved == NULL) {
-        if (size > old) return NULL;
+        if (size > old)
+            return NULL;
         /* What was to shrink serves as it is. */
         errno = saved;
         return block;
     }
     memcpy(moved, block, old < size ? old : size);
     /* Spans on the way to another size are not kept for the next request of this one. */
-    if (hak_tag_of(moved) == HAK_TAG_SPAN) hak_large_grown(moved);
-    if (hak_tag_of(block) == HAK_TAG_SPAN) hak_large_grown(block);
+    if (hak_tag_of(moved) == HAK_TAG_SPAN)
+        hak_large_grown(moved);
+    if (hak_tag_of(block) == HAK_TAG_SPAN)
+        hak_large_grown(block);
     hak_free(block);
     return moved;
 }
@@ -396,7 +427,8 @@ static void *hak_realloc_move(void *block, size_t old, size_t size)
  * copying. */
 static void *hak_realloc_pages(void *block, uint32_t tag, size_t old, size_t size)
 {
-    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) return hak_realloc_move(block, old, size);
+    if (hak_unlikely(hak_heap_tls == &hak_heap_busy))
+        return hak_realloc_move(block, old, size);
     uint64_t big = hak_knob_get(HAK_KNOB_BIG_THRESHOLD);
     void *moved = NULL;
     hak_hot *hot;
@@ -413,29 +445,35 @@ static void *hak_realloc_pages(void *block, uint32_t tag, size_t old, size_t siz
 
 HAK_EXPORT void *hak_realloc(void *block, size_t size)
 {
-    if (block == NULL) return hak_malloc(size);
+    if (block == NULL)
+        return hak_malloc(size);
     if (size == 0) {
         hak_free(block);
         return NULL;
     }
-    if (size > HAK_REQUEST_MAX) return hak_no_memory(size);
+    if (size > HAK_REQUEST_MAX)
+        return hak_no_memory(size);
     uint32_t tag = hak_tag_of(block);
     size_t old = hak_usable(block);
     if (old == 0) {
         /* In the middle of a slow path a big block can't be looked up. */
-        if (hak_heap_tls != &hak_heap_busy) hak_free_foreign(block, tag);
+        if (hak_heap_tls != &hak_heap_busy)
+            hak_free_foreign(block, tag);
         return hak_no_memory(size);
     }
     /* A block that would lose less than half stays, as it may grow again. */
-    if (size <= old && (size >= old / 2 || old <= 64)) return block;
-    if (tag >> HAK_TAG_OWNER_SHIFT == 0) return hak_realloc_pages(block, tag, old, size);
+    if (size <= old && (size >= old / 2 || old <= 64))
+        return block;
+    if (tag >> HAK_TAG_OWNER_SHIFT == 0)
+        return hak_realloc_pages(block, tag, old, size);
     return hak_realloc_move(block, old, size);
 }
 
 HAK_EXPORT void *hak_reallocarray(void *block, size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory(SIZE_MAX);
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return hak_no_memory(SIZE_MAX);
     return hak_realloc(block, bytes);
 }
 
@@ -453,11 +491,13 @@ HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size)
 
 HAK_EXPORT int hak_posix_memalign(void **out, size_t alignment, size_t size)
 {
-    if (!hak_is_power_of_two(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
+    if (!hak_is_power_of_two(alignment) || alignment % sizeof(void *) != 0)
+        return EINVAL;
     int saved = errno;
     void *block = hak_aligned_slow(alignment, size);
     errno = saved;
-    if (block == NULL) return ENOMEM;
+    if (block == NULL)
+        return ENOMEM;
     *out = block;
     return 0;
 }
@@ -471,7 +511,8 @@ void *hak_memalign(size_t alignment, size_t size)
         return NULL;
     }
     size_t power = 16;
-    while (power < alignment) power <<= 1;
+    while (power < alignment)
+        power <<= 1;
     return hak_aligned_slow(power, size);
 }
 
@@ -485,7 +526,8 @@ void *hak_valloc(size_t size)
 void *hak_pvalloc(size_t size);
 void *hak_pvalloc(size_t size)
 {
-    if (size > HAK_REQUEST_MAX) return hak_no_memory(size);
+    if (size > HAK_REQUEST_MAX)
+        return hak_no_memory(size);
     size_t whole = hak_round_up(size == 0 ? 1 : size, hak_os_page_bytes);
     return hak_aligned_slow(hak_os_page_bytes, whole);
 }

@@ -31,7 +31,10 @@ typedef struct hak_lock {
     uint8_t rank;
 } hak_lock;
 
-#define HAK_LOCK_INIT(r) {.word = 0, .rank = (r)}
+#define HAK_LOCK_INIT(r)                                                                           \
+    {                                                                                              \
+        .word = 0, .rank = (r)                                                                     \
+    }
 
 void hak_lock_wait(hak_lock *lock);
 void hak_lock_wake(hak_lock *lock);

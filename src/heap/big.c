@@ -47,17 +47,21 @@ static size_t hak_big_hash(uintptr_t start)
 
 static hak_big_entry *hak_big_find(uintptr_t start)
 {
-    if (hak_big.capacity == 0 || start == 0) return NULL;
+    if (hak_big.capacity == 0 || start == 0)
+        return NULL;
     for (size_t i = hak_big_hash(start);; i = (i + 1) & (hak_big.capacity - 1)) {
-        if (hak_big.table[i].start == start) return &hak_big.table[i];
-        if (hak_big.table[i].start == 0) return NULL;
+        if (hak_big.table[i].start == start)
+            return &hak_big.table[i];
+        if (hak_big.table[i].start == 0)
+            return NULL;
     }
 }
 
 static void hak_big_insert(uintptr_t start, size_t bytes)
 {
     size_t i = hak_big_hash(start);
-    while (hak_big.table[i].start != 0) i = (i + 1) & (hak_big.capacity - 1);
+    while (hak_big.table[i].start != 0)
+        i = (i + 1) & (hak_big.capacity - 1);
     hak_big.table[i] = (hak_big_entry){.start = start, .bytes = bytes};
     hak_big.used++;
     hak_big.stats.live_bytes += bytes;
@@ -71,7 +75,8 @@ static void hak_big_remove(hak_big_entry *entry)
     hak_big.stats.live_bytes -= entry->bytes;
     for (size_t i = (hole + 1) & mask; hak_big.table[i].start != 0; i = (i + 1) & mask) {
         size_t home = hak_big_hash(hak_big.table[i].start);
-        if (((i - home) & mask) < ((i - hole) & mask)) continue;
+        if (((i - home) & mask) < ((i - hole) & mask))
+            continue;
         hak_big.table[hole] = hak_big.table[i];
         hole = i;
     }
@@ -82,19 +87,22 @@ static void hak_big_remove(hak_big_entry *entry)
 /* Room for one more entry at a load of a half. */
 static bool hak_big_reserve_entry(void)
 {
-    if (hak_big.used * 2 < hak_big.capacity) return true;
+    if (hak_big.used * 2 < hak_big.capacity)
+        return true;
     size_t old_capacity = hak_big.capacity;
     hak_big_entry *old = hak_big.table;
     size_t capacity = old_capacity == 0 ? HAK_BIG_TABLE_FIRST : old_capacity * 2;
     size_t bytes = hak_round_up(capacity * sizeof *old, hak_os_page_bytes);
     hak_big_entry *table = hak_os_map(bytes, hak_os_page_bytes);
-    if (table == NULL) return hak_big.used + 1 < hak_big.capacity;
+    if (table == NULL)
+        return hak_big.used + 1 < hak_big.capacity;
     uint64_t live = hak_big.stats.live_bytes;
     hak_big.table = table;
     hak_big.capacity = capacity;
     hak_big.used = 0;
     for (size_t i = 0; i < old_capacity; i++)
-        if (old[i].start != 0) hak_big_insert(old[i].start, old[i].bytes);
+        if (old[i].start != 0)
+            hak_big_insert(old[i].start, old[i].bytes);
     hak_big.stats.live_bytes = live;
     if (old != NULL)
         hak_os_unmap(old, hak_round_up(old_capacity * sizeof *old, hak_os_page_bytes));
@@ -132,7 +140,8 @@ static void hak_bigcache_drop(uint32_t i)
 static bool hak_bigcache_keep(char *start, size_t bytes)
 {
     uint64_t budget = hak_knob_get(HAK_KNOB_BIGCACHE_BYTES);
-    if (bytes > budget) return false;
+    if (bytes > budget)
+        return false;
     while (hak_big.cached_count > 0 && hak_big.stats.cached_bytes + bytes > budget)
         hak_bigcache_drop(0);
     for (uint32_t i = 0; i < hak_big.cached_count;) {
@@ -146,7 +155,8 @@ static bool hak_bigcache_keep(char *start, size_t bytes)
         bytes += c.bytes;
         hak_bigcache_remove(i);
     }
-    if (hak_big.cached_count == HAK_BIGCACHE_MAX) hak_bigcache_drop(0);
+    if (hak_big.cached_count == HAK_BIGCACHE_MAX)
+        hak_bigcache_drop(0);
     hak_big.cached[hak_big.cached_count++] =
         (hak_cached){.start = start, .bytes = bytes, .since_ms = hak_os_coarse_ms()};
     hak_big.stats.cached_bytes += bytes;
@@ -160,13 +170,15 @@ static uint32_t hak_bigcache_find(size_t need, size_t alignment)
     uint32_t best = HAK_BIGCACHE_MAX;
     for (uint32_t i = 0; i < hak_big.cached_count; i++) {
         const hak_cached *c = &hak_big.cached[i];
-        if (((uintptr_t)c->start & (alignment - 1)) != 0) continue;
+        if (((uintptr_t)c->start & (alignment - 1)) != 0)
+            continue;
         if (best == HAK_BIGCACHE_MAX) {
             best = i;
             continue;
         }
         size_t held = hak_big.cached[best].bytes;
-        if (held >= need ? c->bytes >= need && c->bytes < held : c->bytes > held) best = i;
+        if (held >= need ? c->bytes >= need && c->bytes < held : c->bytes > held)
+            best = i;
     }
     return best;
 }
@@ -177,13 +189,16 @@ static char *hak_bigcache_take(size_t *bytes, size_t alignment)
 {
     size_t need = *bytes;
     uint32_t i = hak_bigcache_find(need, alignment);
-    if (i == HAK_BIGCACHE_MAX) return NULL;
+    if (i == HAK_BIGCACHE_MAX)
+        return NULL;
     hak_cached *c = &hak_big.cached[i];
     char *start = c->start;
     if (c->bytes < need) {
-        if (c->bytes < need / HAK_BIGCACHE_GROW) return NULL;
+        if (c->bytes < need / HAK_BIGCACHE_GROW)
+            return NULL;
         start = hak_os_remap(start, c->bytes, need, alignment <= hak_os_page_bytes);
-        if (start != NULL) hak_bigcache_remove(i);
+        if (start != NULL)
+            hak_bigcache_remove(i);
         return start;
     }
     size_t waste = (size_t)((uint64_t)need / 100 * hak_knob_get(HAK_KNOB_BIG_WASTE));
@@ -201,10 +216,12 @@ static char *hak_bigcache_take(size_t *bytes, size_t alignment)
 size_t hak_bigcache_purge(bool all)
 {
     uint64_t oldest = atomic_load_explicit(&hak_bigcache_oldest_ms, memory_order_relaxed);
-    if (oldest == UINT64_MAX || oldest == 0) return 0;
+    if (oldest == UINT64_MAX || oldest == 0)
+        return 0;
     uint64_t now = hak_os_coarse_ms();
     uint64_t delay = hak_knob_get(HAK_KNOB_PURGE_DELAY);
-    if (!all && oldest + delay > now) return 0;
+    if (!all && oldest + delay > now)
+        return 0;
     uint64_t begun = hak_prof_begin();
     size_t bytes = 0;
     uint64_t calls = 0;
@@ -234,7 +251,8 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
 {
     uint64_t begun = hak_prof_begin();
     size_t bytes = hak_round_up(size, hak_os_page_bytes);
-    if (bytes < size) return NULL;
+    if (bytes < size)
+        return NULL;
     *zeroed = false;
     hak_lock_take(&hak_big_lock);
     bool room = hak_big_reserve_entry();
@@ -262,11 +280,13 @@ void *hak_big_alloc(size_t size, size_t alignment, bool *zeroed)
                 start = NULL;
             }
             hak_lock_drop(&hak_big_lock);
-            if (start != NULL && huge) hak_os_huge(start, bytes, true);
+            if (start != NULL && huge)
+                hak_os_huge(start, bytes, true);
             *zeroed = true;
         }
     }
-    if (start != NULL) hak_trace(HAK_EVENT_BIG_NEW, bytes, cached);
+    if (start != NULL)
+        hak_trace(HAK_EVENT_BIG_NEW, bytes, cached);
     hak_prof_end(HAK_PROF_BIG, begun);
     return start;
 }
@@ -282,11 +302,14 @@ bool hak_big_free(void *block)
         bytes = entry->bytes;
         hak_big_remove(entry);
         kept = hak_bigcache_keep(block, bytes);
-        if (!kept) hak_big.stats.unmapped++;
+        if (!kept)
+            hak_big.stats.unmapped++;
     }
     hak_lock_drop(&hak_big_lock);
-    if (bytes == 0) return false;
-    if (!kept) hak_os_unmap(block, bytes);
+    if (bytes == 0)
+        return false;
+    if (!kept)
+        hak_os_unmap(block, bytes);
     hak_trace(HAK_EVENT_BIG_FREE, bytes, kept);
     hak_prof_end(HAK_PROF_BIG, begun);
     hak_bigcache_purge(false);
@@ -305,14 +328,17 @@ size_t hak_big_usable(const void *block)
 void *hak_big_resize(void *block, size_t size)
 {
     size_t bytes = hak_round_up(size, hak_os_page_bytes);
-    if (bytes < size) return NULL;
+    if (bytes < size)
+        return NULL;
     hak_lock_take(&hak_big_lock);
     hak_big_entry *entry = hak_big_find((uintptr_t)block);
     size_t old = entry != NULL ? entry->bytes : 0;
     /* Out of the table while it moves: the address it leaves may be mapped by another thread at once. */
-    if (entry != NULL) hak_big_remove(entry);
+    if (entry != NULL)
+        hak_big_remove(entry);
     hak_lock_drop(&hak_big_lock);
-    if (old == 0) return NULL;
+    if (old == 0)
+        return NULL;
     /* One that would shrink by little stays as it is: it may grow again. */
     bool stay = bytes <= old && bytes >= old - old / 4;
     char *start = stay ? block : hak_os_remap(block, old, bytes, true);

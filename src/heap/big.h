@@ -35,7 +35,7 @@ typedef struct hak_big_stats {
     uint64_t requests;
     uint64_t request_bytes;
     uint64_t hits;
-    uint64_t mapped;   /* mappings made, and given back */
+    uint64_t mapped; /* mappings made, and given back */
     uint64_t unmapped;
     uint64_t live;
     uint64_t live_bytes;

@@ -74,7 +74,8 @@ void hak_slab_enlist(hak_heap *heap, hak_slab *slab)
         slab->state = HAK_SLAB_AVAILABLE;
         /* Behind those that blocks came back to: memory that was never touched comes last. */
         hak_slab_list_append(&back->available, slab);
-        if (slab->used == 0) back->empties++;
+        if (slab->used == 0)
+            back->empties++;
     } else {
         slab->state = HAK_SLAB_FULL;
         hak_slab_list_push(&back->full, slab);
@@ -96,7 +97,8 @@ static void **hak_array_take(hak_heap *heap, unsigned size_index)
         /* What is left is too small for anything but a first array: a few hundred bytes. */
         size_t room = hak_max_size(bytes, HAK_ARRAYS_BYTES);
         char *more = hak_meta_alloc(room, sizeof(void *));
-        if (more == NULL) return NULL;
+        if (more == NULL)
+            return NULL;
         heap->arrays = more;
         heap->arrays_left = room;
     }
@@ -129,16 +131,19 @@ static bool hak_bin_grow_array(hak_heap *heap, unsigned class, uint32_t cap)
 {
     hak_bin_back *back = &heap->back[class];
     unsigned size_index = 0;
-    while ((16u << size_index) < cap) size_index++;
+    while ((16u << size_index) < cap)
+        size_index++;
     void **array = hak_array_take(heap, size_index);
-    if (array == NULL) return false;
+    if (array == NULL)
+        return false;
     hak_bin *bin = &heap->hot.bins[class];
     uint32_t count = hak_bin_count(heap, class);
     array[0] = NULL;
     if (back->base != NULL) {
         memcpy(array + 1, back->base + 1, count * sizeof(void *));
         unsigned old_index = 0;
-        while ((16u << old_index) < back->slots) old_index++;
+        while ((16u << old_index) < back->slots)
+            old_index++;
         back->base[0] = heap->arrays_free[old_index];
         heap->arrays_free[old_index] = back->base;
     }
@@ -154,13 +159,17 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
 {
     hak_bin_back *back = &heap->back[class];
     uint32_t most = hak_bin_cap_max(heap, class);
-    if (hak_likely(back->cap >= most && back->base != NULL)) return true;
+    if (hak_likely(back->cap >= most && back->base != NULL))
+        return true;
     uint32_t cap = back->base == NULL ? heap->knobs.bin_start : back->cap * 2;
-    if (cap > most) cap = most;
+    if (cap > most)
+        cap = most;
     if (back->base == NULL || cap > back->slots) {
-        if (!hak_bin_grow_array(heap, class, cap)) return back->base != NULL;
+        if (!hak_bin_grow_array(heap, class, cap))
+            return back->base != NULL;
     }
-    if (cap > back->cap) hak_bin_set_cap(heap, class, cap);
+    if (cap > back->cap)
+        hak_bin_set_cap(heap, class, cap);
     return true;
 }
 
@@ -183,14 +192,18 @@ static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
             left--;
         } while (bits != 0 && left > 0);
         slab->free_bits[w] = bits;
-        if (bits == 0) slab->free_words &= slab->free_words - 1;
+        if (bits == 0)
+            slab->free_words &= slab->free_words - 1;
     }
     uint32_t fresh = (uint32_t)(slab->blocks - slab->fresh);
-    if (fresh > left) fresh = left;
+    if (fresh > left)
+        fresh = left;
     char *block = slab->start + (size_t)slab->fresh * bytes;
-    for (uint32_t i = 0; i < fresh; i++, block += bytes) *--slot = block;
+    for (uint32_t i = 0; i < fresh; i++, block += bytes)
+        *--slot = block;
     slab->fresh = (uint16_t)(slab->fresh + fresh);
-    if (fresh > 0 && slab->fresh == slab->blocks) hak_slab_carved(slab);
+    if (fresh > 0 && slab->fresh == slab->blocks)
+        hak_slab_carved(slab);
     uint32_t taken = want - left + fresh;
     slab->used = (uint16_t)(slab->used + taken);
     return taken;
@@ -201,8 +214,10 @@ static hak_slab *hak_bin_next_slab(hak_heap *heap, unsigned class)
 {
     hak_heaps_dissolve(false);
     hak_slab *slab = hak_orphans_adopt(heap, class);
-    if (slab == NULL) slab = hak_slab_new(class, heap);
-    if (slab != NULL) hak_slab_enlist(heap, slab);
+    if (slab == NULL)
+        slab = hak_slab_new(class, heap);
+    if (slab != NULL)
+        hak_slab_enlist(heap, slab);
     return slab;
 }
 
@@ -215,12 +230,14 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     back->foreign = false;
     hak_heap_follow_policy(heap);
     hak_remote_drain(heap);
-    if (!hak_bin_grow(heap, class)) return false;
+    if (!hak_bin_grow(heap, class))
+        return false;
     /* Few at first, and more the more often the bin runs empty without ever being full: what a program
      * builds up comes in large pieces, and what it churns does not leave bins full of blocks. */
     uint32_t most = back->cap * heap->knobs.refill_percent / 100;
     uint32_t want = back->want > most ? most : back->want;
-    if (want < HAK_REFILL_LEAST) want = back->cap < HAK_REFILL_LEAST ? back->cap : HAK_REFILL_LEAST;
+    if (want < HAK_REFILL_LEAST)
+        want = back->cap < HAK_REFILL_LEAST ? back->cap : HAK_REFILL_LEAST;
     back->want = want + HAK_REFILL_LEAST;
     /* Filled from the top down, so that blocks are given out in the order of their addresses. */
     void **end = back->base + 1 + want;
@@ -229,12 +246,15 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
         hak_slab *slab = back->available.head;
         if (slab == NULL) {
             /* A new slab only where there is nothing else: what there is serves for now. */
-            if (got > 0) break;
+            if (got > 0)
+                break;
             slab = hak_remote_poll(heap, class) ? back->available.head
                                                 : hak_bin_next_slab(heap, class);
-            if (slab == NULL) break;
+            if (slab == NULL)
+                break;
         }
-        if (slab->used == 0) back->empties--;
+        if (slab->used == 0)
+            back->empties--;
         got += hak_slab_take(slab, end - got, want - got);
         if (slab->used == slab->blocks) {
             slab->state = HAK_SLAB_FULL;
@@ -242,8 +262,10 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
             hak_slab_list_push(&back->full, slab);
         }
     }
-    if (got == 0) return false;
-    if (got < want) memmove(back->base + 1, end - got, got * sizeof(void *));
+    if (got == 0)
+        return false;
+    if (got < want)
+        memmove(back->base + 1, end - got, got * sizeof(void *));
     heap->hot.bins[class].top = back->base + got;
     hak_count(&back->refills, 1);
     hak_count(&back->refill_blocks, got);
@@ -284,7 +306,8 @@ HAK_INLINE void hak_slab_came_back(hak_heap *heap, hak_slab *slab, uint64_t word
     slab->free_words |= words;
     slab->purged = false;
     slab->used = (uint16_t)(used - count);
-    if (hak_unlikely(used == slab->blocks || used == count)) hak_slab_turn(heap, slab);
+    if (hak_unlikely(used == slab->blocks || used == count))
+        hak_slab_turn(heap, slab);
 }
 
 void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
@@ -324,9 +347,11 @@ HAK_INLINE hak_run hak_run_find(void *const *blocks, uint32_t i, uint32_t count,
     uint32_t first = i;
     for (i++; i < count; i++) {
         offset = (uintptr_t)blocks[i] - start;
-        if (offset >= slab_bytes) break;
+        if (offset >= slab_bytes)
+            break;
         index = hak_block_index(info, offset);
-        if (index / 64 != run.word) break;
+        if (index / 64 != run.word)
+            break;
         run.mask |= 1ull << (index % 64);
     }
     run.blocks = i - first;
@@ -356,11 +381,14 @@ HAK_INLINE void hak_blocks_put(hak_heap *heap, void *const *next, void *const *e
         for (;;) {
             mask |= 1ull << ((scaled >> 32) & 63);
             count++;
-            if (++next == end) break;
+            if (++next == end)
+                break;
             block = (uintptr_t)*next;
-            if (block >> HAK_CHUNK_SHIFT != chunk) break;
+            if (block >> HAK_CHUNK_SHIFT != chunk)
+                break;
             scaled = (order == 0 ? block & (HAK_CHUNK_BYTES - 1) : block - start) * reciprocal;
-            if (scaled >> 38 == word) continue;
+            if (scaled >> 38 == word)
+                continue;
             hak_assert((slab->free_bits[word] & mask) == 0);
             slab->free_bits[word] |= mask;
             slab->free_words |= 1ull << word;
@@ -412,8 +440,10 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     hak_bin *bin = &heap->hot.bins[class];
     const hak_class_info *info = &hak_classes[class];
     uint32_t have = hak_bin_count(heap, class);
-    if (count > have) count = have;
-    if (count == 0) return;
+    if (count > have)
+        count = have;
+    if (count == 0)
+        return;
     void **blocks = back->base + 1;
     uint64_t posted = 0;
     if (back->foreign)
@@ -424,11 +454,14 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
         hak_blocks_put_chunks(heap, blocks, blocks + count, info->reciprocal, info->order);
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
-    if (count == have) back->foreign = false;
-    if (back->low > have - count) back->low = have - count;
+    if (count == have)
+        back->foreign = false;
+    if (back->low > have - count)
+        back->low = have - count;
     hak_count(&back->spills, 1);
     hak_count(&back->spill_blocks, count);
-    if (posted > 0) hak_count(&heap->count.remote_posted, posted);
+    if (posted > 0)
+        hak_count(&heap->count.remote_posted, posted);
     hak_trace(HAK_EVENT_SPILL, class, count);
     hak_prof_end(HAK_PROF_SPILL, begun);
 }
@@ -452,7 +485,8 @@ static unsigned hak_slab_next(const hak_slab *slab, unsigned from, bool value)
 
 static size_t hak_slab_purge(hak_slab *slab, uint64_t *calls)
 {
-    if (slab->purged) return 0;
+    if (slab->purged)
+        return 0;
     slab->purged = true;
     size_t bytes = hak_classes[slab->class].bytes;
     size_t purged = 0;
@@ -461,7 +495,8 @@ static size_t hak_slab_purge(hak_slab *slab, uint64_t *calls)
         uintptr_t first = hak_round_up((uintptr_t)slab->start + at * bytes, hak_os_page_bytes);
         uintptr_t last = hak_round_down((uintptr_t)slab->start + end * bytes, hak_os_page_bytes);
         if (first < last) {
-            if (hak_os_purge((void *)first, last - first)) purged += last - first;
+            if (hak_os_purge((void *)first, last - first))
+                purged += last - first;
             (*calls)++;
         }
         at = hak_slab_next(slab, end, true);
@@ -485,7 +520,8 @@ static uint64_t hak_bin_foreign_bytes(hak_heap *heap, unsigned class)
     hak_bin_back *back = &heap->back[class];
     uint32_t count = hak_bin_count(heap, class);
     uint32_t foreign = 0;
-    for (uint32_t i = 1; i <= count; i++) foreign += !hak_bin_owns(heap, back->base[i]);
+    for (uint32_t i = 1; i <= count; i++)
+        foreign += !hak_bin_owns(heap, back->base[i]);
     back->foreign = foreign > 0;
     return (uint64_t)foreign * hak_classes[class].bytes;
 }
@@ -510,7 +546,8 @@ static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
     }
     heap->hot.bins[class].top = back->base + kept;
     back->foreign = false;
-    if (back->low > kept) back->low = kept;
+    if (back->low > kept)
+        back->low = kept;
     hak_count(&heap->count.remote_posted, count - kept);
     hak_trace(HAK_EVENT_POST, count - kept, class);
     hak_prof_end(HAK_PROF_POST, begun);
@@ -519,7 +556,8 @@ static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
 void hak_bins_post_foreign(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-        if (heap->back[c].foreign) hak_bin_post_foreign(heap, c);
+        if (heap->back[c].foreign)
+            hak_bin_post_foreign(heap, c);
     heap->foreign_bytes = 0;
 }
 
@@ -537,9 +575,11 @@ static void hak_bins_foreign_bound(hak_heap *heap)
         heap->foreign_limit = heap->foreign_limit * 2 < most ? heap->foreign_limit * 2 : most;
         uint64_t held = 0;
         for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-            if (heap->back[c].foreign) held += hak_bin_foreign_bytes(heap, c);
+            if (heap->back[c].foreign)
+                held += hak_bin_foreign_bytes(heap, c);
         heap->foreign_bytes = held;
-        if (held <= heap->foreign_limit / 2) return;
+        if (held <= heap->foreign_limit / 2)
+            return;
     }
     hak_bins_post_foreign(heap);
 }
@@ -548,14 +588,16 @@ void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block)
 {
     hak_bin *bin = &heap->hot.bins[class];
     hak_hot *hot = hak_busy_begin();
-    if (bin->top == bin->limit) hak_bin_make_room(heap, class);
+    if (bin->top == bin->limit)
+        hak_bin_make_room(heap, class);
     if (bin->top == bin->limit) {
         hak_remote_post_one(block);
     } else {
         *++bin->top = block;
         heap->back[class].foreign = true;
         heap->foreign_bytes += hak_classes[class].bytes;
-        if (heap->foreign_bytes > heap->foreign_limit) hak_bins_foreign_bound(heap);
+        if (heap->foreign_bytes > heap->foreign_limit)
+            hak_bins_foreign_bound(heap);
     }
     hak_busy_end(hot);
 }
@@ -568,7 +610,8 @@ void hak_bin_make_room(hak_heap *heap, unsigned class)
     hak_heap_follow_policy(heap);
     uint32_t cap = back->cap;
     hak_bin_grow(heap, class);
-    if (back->base == NULL || back->cap > cap) return;
+    if (back->base == NULL || back->cap > cap)
+        return;
     back->want /= 2;
     uint32_t count = cap * heap->knobs.spill_percent / 100;
     hak_bin_spill(heap, class, count > 0 ? count : 1);
@@ -578,21 +621,24 @@ void hak_bin_make_room(hak_heap *heap, unsigned class)
 static void hak_bin_lower(hak_heap *heap, unsigned class, uint32_t cap)
 {
     uint32_t count = hak_bin_count(heap, class);
-    if (count > cap) hak_bin_spill(heap, class, count - cap);
+    if (count > cap)
+        hak_bin_spill(heap, class, count - cap);
     hak_bin_set_cap(heap, class, cap);
 }
 
 void hak_bin_bound(hak_heap *heap, unsigned class)
 {
     uint32_t most = hak_bin_cap_max(heap, class);
-    if (heap->back[class].cap > most) hak_bin_lower(heap, class, most);
+    if (heap->back[class].cap > most)
+        hak_bin_lower(heap, class, most);
 }
 
 void hak_bins_watch(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
         uint32_t count = hak_bin_count(heap, c);
-        if (count < heap->back[c].low) heap->back[c].low = count;
+        if (count < heap->back[c].low)
+            heap->back[c].low = count;
     }
 }
 
@@ -600,11 +646,13 @@ void hak_bins_trim(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) {
         hak_bin_back *back = &heap->back[c];
-        if (back->base == NULL) continue;
+        if (back->base == NULL)
+            continue;
         back->want /= 2;
         if (back->low > 0) {
             hak_bin_spill(heap, c, (back->low + 1) / 2);
-            if (back->cap > heap->knobs.bin_start) hak_bin_lower(heap, c, back->cap / 2);
+            if (back->cap > heap->knobs.bin_start)
+                hak_bin_lower(heap, c, back->cap / 2);
         }
         back->low = hak_bin_count(heap, c);
     }

@@ -88,7 +88,8 @@ static bool hak_units_any(const uint64_t *map, uint32_t first, uint32_t count)
     while (count > 0) {
         uint32_t bit = first % 64;
         uint32_t here = count < 64 - bit ? count : 64 - bit;
-        if (map[first / 64] & (hak_low_mask(here) << bit)) return true;
+        if (map[first / 64] & (hak_low_mask(here) << bit))
+            return true;
         first += here;
         count -= here;
     }
@@ -101,7 +102,8 @@ static uint32_t hak_units_next(const uint64_t *map, uint32_t from, bool value)
     while (from < HAK_SUPERSLAB_UNITS) {
         uint64_t word = value ? map[from / 64] : ~map[from / 64];
         word &= ~hak_low_mask(from % 64);
-        if (word != 0) return from / 64 * 64 + hak_lowest_bit(word);
+        if (word != 0)
+            return from / 64 * 64 + hak_lowest_bit(word);
         from = from / 64 * 64 + 64;
     }
     return HAK_SUPERSLAB_UNITS;
@@ -112,7 +114,8 @@ static uint32_t hak_units_longest(const uint64_t *map)
     uint32_t longest = 0;
     for (uint32_t at = hak_units_next(map, 0, true); at < HAK_SUPERSLAB_UNITS;) {
         uint32_t end = hak_units_next(map, at, false);
-        if (end - at > longest) longest = end - at;
+        if (end - at > longest)
+            longest = end - at;
         at = hak_units_next(map, end, true);
     }
     return longest;
@@ -121,7 +124,8 @@ static uint32_t hak_units_longest(const uint64_t *map)
 static uint32_t hak_units_both(const uint64_t *a, const uint64_t *b)
 {
     uint32_t count = 0;
-    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++) count += hak_popcount(a[i] & b[i]);
+    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++)
+        count += hak_popcount(a[i] & b[i]);
     return count;
 }
 
@@ -131,7 +135,8 @@ static void hak_superslab_push(hak_superslab_list *list, hak_superslab *s)
 {
     s->prev = NULL;
     s->next = list->head;
-    if (s->next != NULL) s->next->prev = s;
+    if (s->next != NULL)
+        s->next->prev = s;
     list->head = s;
 }
 
@@ -141,7 +146,8 @@ static void hak_superslab_unlink(hak_superslab_list *list, hak_superslab *s)
         s->prev->next = s->next;
     else
         list->head = s->next;
-    if (s->next != NULL) s->next->prev = s->prev;
+    if (s->next != NULL)
+        s->next->prev = s->prev;
     s->next = s->prev = NULL;
 }
 
@@ -153,7 +159,8 @@ static unsigned hak_chunks_bucket(uint32_t free_chunks)
     static const uint32_t aligned[] = {0x55555555u, 0x11111111u, 0x01010101u, 0x00010001u, 0x1u};
     while (starts != 0) {
         bucket++;
-        if (bucket > 5) break;
+        if (bucket > 5)
+            break;
         starts = starts & (starts >> (1u << (bucket - 1))) & aligned[bucket - 1];
     }
     return bucket;
@@ -164,13 +171,15 @@ static void hak_superslab_file(hak_superslab *s)
 {
     if (s->kind == HAK_SUPERSLAB_SLABS) {
         unsigned bucket = hak_chunks_bucket(s->free_chunks);
-        if (bucket == s->bucket) return;
+        if (bucket == s->bucket)
+            return;
         hak_superslab_unlink(&hak_central.slabs[s->bucket], s);
         s->bucket = (uint16_t)bucket;
         hak_superslab_push(&hak_central.slabs[bucket], s);
     } else {
         uint32_t bucket = hak_units_longest(s->free_units);
-        if (bucket == s->bucket) return;
+        if (bucket == s->bucket)
+            return;
         hak_superslab_unlink(&hak_central.spans[s->bucket], s);
         if (hak_central.spans[s->bucket].head == NULL)
             hak_units_clear(hak_central.span_buckets, s->bucket, 1);
@@ -191,7 +200,8 @@ static void hak_dirty_publish(void)
 
 static void hak_dirty_unlist(hak_superslab *s)
 {
-    if (!s->listed_dirty) return;
+    if (!s->listed_dirty)
+        return;
     if (s->dirty_prev != NULL)
         s->dirty_prev->dirty_next = s->dirty_next;
     else
@@ -207,7 +217,8 @@ static void hak_dirty_unlist(hak_superslab *s)
 
 static void hak_dirty_list(hak_superslab *s)
 {
-    if (s->listed_dirty) return;
+    if (s->listed_dirty)
+        return;
     s->dirty_since_ms = hak_os_coarse_ms();
     s->dirty_prev = hak_central.dirty_tail;
     s->dirty_next = NULL;
@@ -225,7 +236,8 @@ static void hak_superslab_emptied(hak_superslab *s)
 {
     s->kind = HAK_SUPERSLAB_EMPTY;
     hak_superslab_push(&hak_central.empty, s);
-    if (s->huge) hak_units_set(s->dirty_map, 0, HAK_SUPERSLAB_UNITS);
+    if (s->huge)
+        hak_units_set(s->dirty_map, 0, HAK_SUPERSLAB_UNITS);
 }
 
 /* Recounts the free dirty units of a superslab after a change. */
@@ -233,8 +245,8 @@ static void hak_dirty_recount(hak_superslab *s)
 {
     uint32_t now = hak_units_both(s->free_units, s->dirty_map);
     uint64_t total = atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed);
-    total = total + ((uint64_t)now << HAK_UNIT_SHIFT) -
-            ((uint64_t)s->dirty_units << HAK_UNIT_SHIFT);
+    total =
+        total + ((uint64_t)now << HAK_UNIT_SHIFT) - ((uint64_t)s->dirty_units << HAK_UNIT_SHIFT);
     atomic_store_explicit(&hak_central_dirty_bytes, total, memory_order_relaxed);
     s->dirty_units = now;
     if (now == 0)
@@ -248,7 +260,8 @@ static size_t hak_superslab_purge(hak_superslab *s)
     size_t page_units = hak_os_page_bytes >> HAK_UNIT_SHIFT;
     size_t purged = 0;
     uint64_t map[HAK_UNIT_WORDS];
-    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++) map[i] = s->free_units[i] & s->dirty_map[i];
+    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++)
+        map[i] = s->free_units[i] & s->dirty_map[i];
     for (uint32_t at = hak_units_next(map, 0, true); at < HAK_SUPERSLAB_UNITS;) {
         uint32_t end = hak_units_next(map, at, false);
         uint32_t first = (uint32_t)hak_round_up(at, page_units);
@@ -290,13 +303,15 @@ size_t hak_central_purge(bool all)
     while (purged < batch && hak_central.dirty_head != NULL &&
            atomic_load_explicit(&hak_central_dirty_bytes, memory_order_relaxed) > retain) {
         hak_superslab *s = hak_central.dirty_head;
-        if (!all && s->dirty_since_ms + delay > now) break;
+        if (!all && s->dirty_since_ms + delay > now)
+            break;
         purged += hak_superslab_purge(s);
     }
     hak_central.purged_bytes += purged;
     calls = hak_central.purge_calls - calls;
     hak_lock_drop(&hak_central_lock);
-    if (calls > 0) hak_trace(HAK_EVENT_PURGE, purged, calls);
+    if (calls > 0)
+        hak_trace(HAK_EVENT_PURGE, purged, calls);
     hak_prof_end(HAK_PROF_PURGE, begun);
     return purged;
 }
@@ -314,13 +329,15 @@ void hak_central_count_purge(uint64_t bytes, uint64_t calls)
 static void hak_tags_set(const char *start, size_t chunks, uint32_t tag)
 {
     uint32_t *tags = &hak_chunk_map.tags[(uintptr_t)start >> HAK_CHUNK_SHIFT];
-    for (size_t i = 0; i < chunks; i++) __atomic_store_n(&tags[i], tag, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < chunks; i++)
+        __atomic_store_n(&tags[i], tag, __ATOMIC_RELAXED);
 }
 
 static hak_superslab *hak_superslab_new(void)
 {
     char *start = hak_region_take();
-    if (start == NULL) return NULL;
+    if (start == NULL)
+        return NULL;
     hak_superslab *s = hak_meta_alloc(sizeof *s, HAK_CACHE_LINE);
     if (s == NULL) {
         hak_region_untake(start);
@@ -330,7 +347,8 @@ static hak_superslab *hak_superslab_new(void)
     /* Where the system makes everything huge, a heap that is small or sparse asks it not to. */
     if (hak_os_huge_always && hak_knob_get(HAK_KNOB_THP) != 2)
         hak_os_huge(start, HAK_SUPERSLAB_BYTES, false);
-    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++) s->free_units[i] = ~0ull;
+    for (unsigned i = 0; i < HAK_UNIT_WORDS; i++)
+        s->free_units[i] = ~0ull;
     /* Pairs: the acquire load in hak_superslab_of. */
     atomic_store_explicit(&hak_superslab_table[(uintptr_t)start >> HAK_SUPERSLAB_SHIFT], s,
                           memory_order_release);
@@ -351,7 +369,8 @@ static void hak_superslab_huge(hak_superslab *s)
     uint64_t thp = hak_knob_get(HAK_KNOB_THP);
     bool huge = hak_os_huge_given &&
                 (thp == 2 || (thp == 1 && s->kind == HAK_SUPERSLAB_SLABS && hak_dense()));
-    if (huge == s->huge) return;
+    if (huge == s->huge)
+        return;
     s->huge = huge;
     hak_os_huge(s->start, HAK_SUPERSLAB_BYTES, huge);
 }
@@ -391,7 +410,8 @@ void hak_slab_tag(hak_slab *slab, uint32_t owner)
 static hak_bitmaps *hak_bitmaps_take(void)
 {
     hak_bitmaps *maps = hak_central.bitmaps_free;
-    if (maps == NULL) return hak_meta_alloc(sizeof *maps, HAK_CACHE_LINE);
+    if (maps == NULL)
+        return hak_meta_alloc(sizeof *maps, HAK_CACHE_LINE);
     hak_central.bitmaps_free = (hak_bitmaps *)(uintptr_t)maps->free_bits[0];
     maps->free_bits[0] = 0;
     return maps;
@@ -406,7 +426,8 @@ static void hak_bitmaps_give(hak_bitmaps *maps)
 static hak_superslab *hak_slab_superslab(unsigned order)
 {
     for (unsigned bucket = order + 1; bucket < HAK_SLAB_BUCKETS; bucket++)
-        if (hak_central.slabs[bucket].head != NULL) return hak_central.slabs[bucket].head;
+        if (hak_central.slabs[bucket].head != NULL)
+            return hak_central.slabs[bucket].head;
     return hak_superslab_take(HAK_SUPERSLAB_SLABS);
 }
 
@@ -415,7 +436,8 @@ static unsigned hak_chunks_find(uint32_t free_chunks, unsigned order)
 {
     uint32_t starts = free_chunks;
     static const uint32_t aligned[] = {0xFFFFFFFFu, 0x55555555u, 0x11111111u, 0x01010101u};
-    for (unsigned i = 0; i < order; i++) starts &= starts >> (1u << i);
+    for (unsigned i = 0; i < order; i++)
+        starts &= starts >> (1u << i);
     return hak_lowest_bit(starts & aligned[order]);
 }
 
@@ -427,10 +449,12 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     hak_slab *slab = NULL;
     hak_lock_take(&hak_central_lock);
     hak_bitmaps *maps = NULL;
-    if (words > HAK_INLINE_WORDS && (maps = hak_bitmaps_take()) == NULL) goto done;
+    if (words > HAK_INLINE_WORDS && (maps = hak_bitmaps_take()) == NULL)
+        goto done;
     hak_superslab *s = hak_slab_superslab(info->order);
     if (s == NULL) {
-        if (maps != NULL) hak_bitmaps_give(maps);
+        if (maps != NULL)
+            hak_bitmaps_give(maps);
         goto done;
     }
     unsigned first = hak_chunks_find(s->free_chunks, info->order);
@@ -451,20 +475,23 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     slab->used = 0;
     slab->fresh = 0;
     slab->blocks = info->blocks;
-    slab->class = (uint8_t)class;
+    slab->class = (uint8_t) class;
     slab->order = info->order;
     slab->words = (uint8_t)words;
     slab->state = HAK_SLAB_AVAILABLE;
     slab->purged = false;
-    for (unsigned i = 0; i < info->chunks; i++) slab[i].lead = (uint8_t)i;
+    for (unsigned i = 0; i < info->chunks; i++)
+        slab[i].lead = (uint8_t)i;
     atomic_store_explicit(&slab->owner, heap, memory_order_release);
     hak_slab_tag(slab, heap->owner);
     /* Mail of the slab that was here before may still lie with the orphans, and until it is passed on
      * nobody mails this one. */
-    if (atomic_load_explicit(&slab->mailed, memory_order_relaxed) != 0) hak_orphans_drain_locked();
+    if (atomic_load_explicit(&slab->mailed, memory_order_relaxed) != 0)
+        hak_orphans_drain_locked();
 done:
     hak_lock_drop(&hak_central_lock);
-    if (slab != NULL) hak_trace(HAK_EVENT_SLAB_NEW, class, info->chunks);
+    if (slab != NULL)
+        hak_trace(HAK_EVENT_SLAB_NEW, class, info->chunks);
     hak_prof_end(HAK_PROF_SLAB, begun);
     return slab;
 }
@@ -480,8 +507,10 @@ void hak_slab_delete_locked(hak_slab *slab)
         atomic_fetch_sub_explicit(&hak_carved_bytes, HAK_CHUNK_BYTES << slab->order,
                                   memory_order_relaxed);
     /* All bits are back: the bitmaps are zero but for the blocks given out before. */
-    for (unsigned i = 0; i < slab->words; i++) slab->free_bits[i] = 0;
-    if (slab->words > HAK_INLINE_WORDS) hak_bitmaps_give((hak_bitmaps *)(void *)slab->free_bits);
+    for (unsigned i = 0; i < slab->words; i++)
+        slab->free_bits[i] = 0;
+    if (slab->words > HAK_INLINE_WORDS)
+        hak_bitmaps_give((hak_bitmaps *)(void *)slab->free_bits);
     slab->state = HAK_SLAB_NONE;
     /* A late mail of it goes to the orphans, whose drain holds the lock that slabs are made under: so
      * no heap ever takes for its own a slab that is being made for another. */
@@ -510,7 +539,8 @@ void hak_slab_delete(hak_slab *slab)
     hak_slab_delete_locked(slab);
     hak_lock_drop(&hak_central_lock);
     hak_prof_end(HAK_PROF_SLAB, begun);
-    if (hak_central_purge_due()) hak_central_purge(false);
+    if (hak_central_purge_due())
+        hak_central_purge(false);
 }
 
 /* ---- Spans ----------------------------------------------------------------------------------- */
@@ -535,7 +565,8 @@ static uint32_t hak_span_find(const uint64_t *map, uint32_t units, uint32_t alig
     while (at < HAK_SUPERSLAB_UNITS) {
         uint32_t end = hak_units_next(map, at, false);
         uint32_t start = (uint32_t)hak_round_up(at, align);
-        if (start + units <= end) return start;
+        if (start + units <= end)
+            return start;
         at = hak_units_next(map, end, true);
     }
     return HAK_SUPERSLAB_UNITS;
@@ -553,7 +584,8 @@ static hak_superslab *hak_span_superslab(uint32_t units, uint32_t align, uint32_
         bucket = bucket / 64 * 64 + hak_lowest_bit(word);
         for (hak_superslab *s = hak_central.spans[bucket].head; s != NULL; s = s->next) {
             *first = hak_span_find(s->free_units, units, align);
-            if (*first < HAK_SUPERSLAB_UNITS) return s;
+            if (*first < HAK_SUPERSLAB_UNITS)
+                return s;
         }
     }
     *first = 0;
@@ -577,7 +609,8 @@ char *hak_span_new(uint32_t units, uint32_t align_units, bool *zeroed)
         span = s->start + ((size_t)first << HAK_UNIT_SHIFT);
     }
     hak_lock_drop(&hak_central_lock);
-    if (span != NULL) hak_trace(HAK_EVENT_SPAN_NEW, (uint64_t)units << HAK_UNIT_SHIFT, *zeroed);
+    if (span != NULL)
+        hak_trace(HAK_EVENT_SPAN_NEW, (uint64_t)units << HAK_UNIT_SHIFT, *zeroed);
     hak_prof_end(HAK_PROF_SPAN, begun);
     return span;
 }
@@ -611,7 +644,8 @@ void hak_span_delete(char *span, uint32_t units)
     hak_lock_drop(&hak_central_lock);
     hak_trace(HAK_EVENT_SPAN_FREE, (uint64_t)units << HAK_UNIT_SHIFT, dirty);
     hak_prof_end(HAK_PROF_SPAN, begun);
-    if (hak_central_purge_due()) hak_central_purge(false);
+    if (hak_central_purge_due())
+        hak_central_purge(false);
 }
 
 static uint32_t hak_span_first(const hak_superslab *s, const void *address)
@@ -622,7 +656,8 @@ static uint32_t hak_span_first(const hak_superslab *s, const void *address)
 uint32_t hak_span_units(const void *address)
 {
     const hak_superslab *s = hak_superslab_of(address);
-    if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0) return 0;
+    if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0)
+        return 0;
     uint32_t length = s->span_length[hak_span_first(s, address)];
     return (length & HAK_SPAN_KEPT) == 0 ? length & ~HAK_SPAN_GROWN : 0;
 }

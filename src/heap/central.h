@@ -31,8 +31,7 @@ HAK_INLINE hak_superslab *hak_superslab_of(const void *address)
 HAK_INLINE hak_slab *hak_slab_locate(const void *block, unsigned order, size_t *offset)
 {
     hak_superslab *s = hak_superslab_of(block);
-    hak_slab *slab =
-        &s->slabs[((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1)];
+    hak_slab *slab = &s->slabs[((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1)];
     *offset = (uintptr_t)block & (HAK_CHUNK_BYTES - 1);
     if (order > 0) {
         *offset += (size_t)slab->lead << HAK_CHUNK_SHIFT;

@@ -51,7 +51,8 @@ static void *hak_slot_claim(struct hak_slot_pool *pool)
 static void *hak_emergency_map(size_t size, size_t alignment)
 {
     size_t bytes = hak_round_up(size, hak_os_page_bytes);
-    if (bytes < size) return NULL;
+    if (bytes < size)
+        return NULL;
     for (unsigned i = 0; i < HAK_SLOT_COUNT; i++) {
         uintptr_t none = 0;
         /* 1 is no address: it holds the slot until the mapping is there. */
@@ -59,7 +60,8 @@ static void *hak_emergency_map(size_t size, size_t alignment)
                                                      memory_order_relaxed, memory_order_relaxed))
             continue;
         void *block = hak_os_map(bytes, alignment);
-        if (block != NULL) atomic_fetch_add_explicit(&hak_mapped_count, 1, memory_order_relaxed);
+        if (block != NULL)
+            atomic_fetch_add_explicit(&hak_mapped_count, 1, memory_order_relaxed);
         atomic_store_explicit(&hak_mapped[i].bytes, bytes, memory_order_relaxed);
         atomic_store_explicit(&hak_mapped[i].start, (uintptr_t)block, memory_order_release);
         return block;
@@ -71,9 +73,11 @@ void *hak_emergency_alloc(size_t size, size_t alignment)
 {
     for (unsigned p = 0; p < HAK_COUNT_OF(hak_slot_pools); p++) {
         struct hak_slot_pool *pool = &hak_slot_pools[p];
-        if (size > pool->bytes || alignment > pool->bytes) continue;
+        if (size > pool->bytes || alignment > pool->bytes)
+            continue;
         void *block = hak_slot_claim(pool);
-        if (block != NULL) return block;
+        if (block != NULL)
+            return block;
     }
     return size <= (size_t)PTRDIFF_MAX ? hak_emergency_map(size, alignment) : NULL;
 }
@@ -82,10 +86,12 @@ static struct hak_slot_pool *hak_slot_pool_of(const void *block)
 {
     uintptr_t at = (uintptr_t)block;
     uintptr_t start = (uintptr_t)&hak_slots;
-    if (at - start >= sizeof hak_slots) return NULL;
+    if (at - start >= sizeof hak_slots)
+        return NULL;
     for (unsigned p = 0; p < HAK_COUNT_OF(hak_slot_pools); p++) {
         struct hak_slot_pool *pool = &hak_slot_pools[p];
-        if (at - (uintptr_t)pool->start < HAK_SLOT_COUNT * pool->bytes) return pool;
+        if (at - (uintptr_t)pool->start < HAK_SLOT_COUNT * pool->bytes)
+            return pool;
     }
     return NULL;
 }
@@ -93,10 +99,11 @@ static struct hak_slot_pool *hak_slot_pool_of(const void *block)
 /* The place of a mapping in the table, or HAK_SLOT_COUNT. */
 static unsigned hak_mapped_find(const void *block)
 {
-    if (atomic_load_explicit(&hak_mapped_count, memory_order_relaxed) == 0) return HAK_SLOT_COUNT;
+    if (atomic_load_explicit(&hak_mapped_count, memory_order_relaxed) == 0)
+        return HAK_SLOT_COUNT;
     unsigned i = 0;
-    while (i < HAK_SLOT_COUNT && atomic_load_explicit(&hak_mapped[i].start,
-                                                      memory_order_acquire) != (uintptr_t)block)
+    while (i < HAK_SLOT_COUNT &&
+           atomic_load_explicit(&hak_mapped[i].start, memory_order_acquire) != (uintptr_t)block)
         i++;
     return i;
 }
@@ -111,7 +118,8 @@ bool hak_emergency_give(void *block)
         return true;
     }
     unsigned i = hak_mapped_find(block);
-    if (i == HAK_SLOT_COUNT) return false;
+    if (i == HAK_SLOT_COUNT)
+        return false;
     size_t bytes = atomic_load_explicit(&hak_mapped[i].bytes, memory_order_relaxed);
     atomic_fetch_sub_explicit(&hak_mapped_count, 1, memory_order_relaxed);
     atomic_store_explicit(&hak_mapped[i].start, 0, memory_order_release);
@@ -122,11 +130,11 @@ bool hak_emergency_give(void *block)
 size_t hak_emergency_usable(const void *block)
 {
     const struct hak_slot_pool *pool = hak_slot_pool_of(block);
-    if (pool != NULL) return pool->bytes;
+    if (pool != NULL)
+        return pool->bytes;
     unsigned i = hak_mapped_find(block);
-    return i == HAK_SLOT_COUNT
-               ? 0
-               : atomic_load_explicit(&hak_mapped[i].bytes, memory_order_relaxed);
+    return i == HAK_SLOT_COUNT ? 0
+                               : atomic_load_explicit(&hak_mapped[i].bytes, memory_order_relaxed);
 }
 
 void hak_emergency_free(void *block)
@@ -140,7 +148,8 @@ void hak_emergency_free(void *block)
         hak_remote_post_one(block);
         return;
     }
-    if (hak_emergency_give(block)) return;
+    if (hak_emergency_give(block))
+        return;
     for (unsigned i = 0; i < HAK_SLOT_COUNT; i++) {
         uintptr_t none = 0;
         /* Pairs: release with the acquire exchange in hak_emergency_next. */
@@ -159,7 +168,8 @@ void *hak_emergency_next(void)
         return NULL;
     for (unsigned i = 0; i < HAK_SLOT_COUNT; i++) {
         uintptr_t block = atomic_exchange_explicit(&hak_put_off[i], 0, memory_order_acquire);
-        if (block == 0) continue;
+        if (block == 0)
+            continue;
         atomic_fetch_sub_explicit(&hak_put_off_count, 1, memory_order_relaxed);
         return (void *)block;
     }

@@ -83,7 +83,8 @@ uint64_t hak_heap_served(const hak_heap *heap)
 /* A heap without a thread, or a new one. */
 static hak_heap *hak_heap_take(void)
 {
-    if (!hak_central_init()) return NULL;
+    if (!hak_central_init())
+        return NULL;
     uint64_t begun = hak_prof_begin();
     hak_lock_take(&hak_heaps_lock);
     hak_heap *heap = hak_heaps_free;
@@ -151,8 +152,7 @@ static void hak_heap_give(hak_heap *heap)
     hak_bins_post_foreign(heap);
     hak_remote_drain(heap);
     hak_large_flush(heap, 0);
-    hak_count(&heap->served_before,
-              (uint64_t)(heap->countdown_start - heap->hot.countdown));
+    hak_count(&heap->served_before, (uint64_t)(heap->countdown_start - heap->hot.countdown));
     __atomic_store_n(&heap->countdown_start, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&heap->hot.countdown, 0, __ATOMIC_RELAXED);
     hak_trace(HAK_EVENT_HEAP_GIVE, heap->owner, hak_heaps_live() - 1);
@@ -177,10 +177,12 @@ static hak_heap *hak_heaps_take_oldest(uint64_t before_ms)
 {
     hak_heap **link = &hak_heaps_free;
     hak_heap **oldest = NULL;
-    for (; *link != NULL && (*link)->whole; link = &(*link)->next_free) oldest = link;
+    for (; *link != NULL && (*link)->whole; link = &(*link)->next_free)
+        oldest = link;
     uint64_t since = oldest != NULL ? (*oldest)->since_ms : 0;
     atomic_store_explicit(&hak_heaps_oldest_ms, since, memory_order_relaxed);
-    if (oldest == NULL || since > before_ms) return NULL;
+    if (oldest == NULL || since > before_ms)
+        return NULL;
     hak_heap *heap = *oldest;
     *oldest = heap->next_free;
     heap->whole = false;
@@ -192,7 +194,8 @@ static hak_heap *hak_heaps_take_oldest(uint64_t before_ms)
  * heap then. One at a time, but where all are asked for. */
 void hak_heaps_dissolve(bool all)
 {
-    if (atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed) == 0) return;
+    if (atomic_load_explicit(&hak_heaps_whole, memory_order_relaxed) == 0)
+        return;
     uint64_t delay = all ? 0 : hak_knob_get(HAK_KNOB_PURGE_DELAY);
     uint64_t now = hak_os_coarse_ms();
     if (!all && atomic_load_explicit(&hak_heaps_oldest_ms, memory_order_relaxed) + delay > now)
@@ -201,13 +204,15 @@ void hak_heaps_dissolve(bool all)
         hak_lock_take(&hak_heaps_lock);
         hak_heap *heap = hak_heaps_take_oldest(now - delay);
         hak_lock_drop(&hak_heaps_lock);
-        if (heap == NULL) return;
+        if (heap == NULL)
+            return;
         hak_heap_empty(heap);
         hak_orphans_leave(heap);
         hak_mailbox_forward(heap);
         hak_lock_take(&hak_heaps_lock);
         hak_heap **end = &hak_heaps_free;
-        while (*end != NULL) end = &(*end)->next_free;
+        while (*end != NULL)
+            end = &(*end)->next_free;
         heap->next_free = NULL;
         *end = heap;
         hak_lock_drop(&hak_heaps_lock);
@@ -219,7 +224,8 @@ static void hak_thread_ends(void *hot)
     /* Cancelled in the middle of a slow path: the heap may be half changed, and goes to nobody. */
     bool whole = hak_heap_tls != &hak_heap_busy;
     hak_heap_tls = &hak_heap_busy;
-    if (hot != NULL && whole) hak_heap_give(hak_heap_of(hot));
+    if (hot != NULL && whole)
+        hak_heap_give(hak_heap_of(hot));
     hak_heap_tls = &hak_heap_gone;
 }
 
@@ -231,12 +237,15 @@ void hak_heap_watch_threads(void)
 
 hak_heap *hak_heap_mine(hak_hot *hot)
 {
-    if (hak_likely(hak_heap_is_real(hot))) return hak_heap_of(hot);
-    if (hot == &hak_heap_gone) return NULL;
+    if (hak_likely(hak_heap_is_real(hot)))
+        return hak_heap_of(hot);
+    if (hot == &hak_heap_gone)
+        return NULL;
     hak_busy_begin();
     hak_heap *heap = hak_heap_take();
     hak_busy_end(heap != NULL ? &heap->hot : hot);
-    if (heap == NULL) return NULL;
+    if (heap == NULL)
+        return NULL;
     /* First the pointer: pthread_setspecific may allocate. Pairs with the release store above. The
      * thread that runs the constructors may lack the key: it ends with the process. */
     if (atomic_load_explicit(&hak_thread_key_ready, memory_order_acquire))
@@ -259,7 +268,8 @@ void hak_heaps_each(void (*visit)(hak_heap *heap, void *context), void *context)
     hak_hot *hot = hak_busy_begin();
     hak_lock_take(&hak_heaps_lock);
     visit(&hak_orphans, context);
-    for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all) visit(heap, context);
+    for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all)
+        visit(heap, context);
     hak_lock_drop(&hak_heaps_lock);
     hak_busy_end(hot);
 }
@@ -268,7 +278,8 @@ void hak_heaps_forked(const hak_heap *mine)
 {
     hak_lock_take(&hak_heaps_lock);
     for (hak_heap *heap = hak_heaps_all; heap != NULL; heap = heap->next_all)
-        if (heap->live && heap != mine) heap->torn = true;
+        if (heap->live && heap != mine)
+            heap->torn = true;
     atomic_store_explicit(&hak_heaps_live_now, mine != NULL, memory_order_relaxed);
     hak_lock_drop(&hak_heaps_lock);
 }
@@ -278,15 +289,18 @@ void hak_heaps_forked(const hak_heap *mine)
 /* Bins that hold more than the knobs now allow give it back. */
 static void hak_heap_lower_caps(hak_heap *heap)
 {
-    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++) hak_bin_bound(heap, c);
+    for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
+        hak_bin_bound(heap, c);
 }
 
 void hak_heap_follow_policy(hak_heap *heap)
 {
     uint64_t generation = atomic_load_explicit(&hak_policy_generation, memory_order_acquire);
-    if (hak_likely(heap->knobs.generation == generation)) return;
+    if (hak_likely(heap->knobs.generation == generation))
+        return;
     hak_policy policy;
-    if (hak_policy_read(&policy) != 0) return;
+    if (hak_policy_read(&policy) != 0)
+        return;
     const uint64_t *value = policy.value;
     heap->knobs = (hak_heap_knobs){
         .generation = generation,
@@ -323,7 +337,8 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     /* A large or big request may be a heartbeat all by itself, and says little of the bins. */
     uint32_t before = heap->beats;
     heap->beats += class != 0 ? HAK_BEAT_BINS : 1;
-    if ((before ^ heap->beats) & HAK_BEATS_WATCH) hak_bins_watch(heap);
+    if ((before ^ heap->beats) & HAK_BEATS_WATCH)
+        hak_bins_watch(heap);
     if ((before ^ heap->beats) & HAK_BEATS_TRIM) {
         hak_bins_trim(heap);
         hak_large_flush(heap, heap->large_bytes / 2);
@@ -333,5 +348,6 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     hak_orphans_drain();
     hak_large_tidy(false);
     hak_bigcache_purge(false);
-    if (hak_central_purge_due()) hak_central_purge(false);
+    if (hak_central_purge_due())
+        hak_central_purge(false);
 }

@@ -152,12 +152,15 @@ HAK_INLINE hak_bin *hak_bin_at(hak_hot *heap, size_t offset)
 HAK_INLINE void *hak_hot_alloc(size_t size, void *(*slow)(size_t, hak_hot *))
 {
     hak_hot *heap = hak_heap_tls;
-    if (hak_unlikely(size > HAK_TINY_MAX)) return slow(size, heap);
+    if (hak_unlikely(size > HAK_TINY_MAX))
+        return slow(size, heap);
     /* malloc(0) has offset 0, whose bin is always empty: the slow path makes it 16. */
     size_t offset = (size + 15) & ~(size_t)15;
-    if (hak_unlikely(hak_countdown_take(heap, offset))) return slow(size, heap);
+    if (hak_unlikely(hak_countdown_take(heap, offset)))
+        return slow(size, heap);
     void *block = *hak_bin_pop_slot(hak_bin_at(heap, offset));
-    if (hak_unlikely(block == NULL)) return slow(size, heap);
+    if (hak_unlikely(block == NULL))
+        return slow(size, heap);
     return block;
 }
 

@@ -60,7 +60,8 @@ static uint32_t hak_large_class_units(unsigned class)
 static unsigned hak_large_class_exact(uint32_t units)
 {
     size_t bytes = (size_t)units << HAK_UNIT_SHIFT;
-    if (bytes <= HAK_MID_MAX) return HAK_LARGE_CLASSES;
+    if (bytes <= HAK_MID_MAX)
+        return HAK_LARGE_CLASSES;
     unsigned class = hak_large_class(bytes);
     return class < HAK_LARGE_CLASSES && hak_large_class_units(class) == units ? class
                                                                               : HAK_LARGE_CLASSES;
@@ -78,7 +79,8 @@ static void hak_stock_publish(void)
     uint64_t oldest = UINT64_MAX;
     for (uint64_t left = hak_stock.shelves; left != 0; left &= left - 1) {
         uint64_t since = hak_stock.shelf[hak_lowest_bit(left)].spans[0].since_ms;
-        if (since < oldest) oldest = since;
+        if (since < oldest)
+            oldest = since;
     }
     atomic_store_explicit(&hak_stock_oldest_ms, oldest, memory_order_relaxed);
 }
@@ -90,7 +92,8 @@ static void hak_stock_drop(unsigned class, uint32_t i)
     if (i < shelf->count)
         memmove(&shelf->spans[i], &shelf->spans[i + 1],
                 (shelf->count - i) * sizeof shelf->spans[0]);
-    if (shelf->count == 0) hak_stock.shelves &= ~(1ull << class);
+    if (shelf->count == 0)
+        hak_stock.shelves &= ~(1ull << class);
     hak_stock.bytes -= hak_large_bytes(class);
 }
 
@@ -146,9 +149,11 @@ static unsigned hak_stock_put(char *span, unsigned class)
             }
         }
         hak_lock_drop(&hak_stock_lock);
-        if (out == NULL) return went;
+        if (out == NULL)
+            return went;
         hak_span_delete(out, hak_large_class_units(victim < HAK_LARGE_CLASSES ? victim : class));
-        if (out == span) return went + 1;
+        if (out == span)
+            return went + 1;
     }
 }
 
@@ -171,10 +176,12 @@ static char *hak_stock_take(unsigned class, unsigned most)
 void hak_large_tidy(bool all)
 {
     uint64_t oldest = atomic_load_explicit(&hak_stock_oldest_ms, memory_order_relaxed);
-    if (oldest == UINT64_MAX) return;
+    if (oldest == UINT64_MAX)
+        return;
     uint64_t now = hak_os_coarse_ms();
     uint64_t delay = all ? 0 : hak_knob_get(HAK_KNOB_PURGE_DELAY);
-    if (oldest + delay > now) return;
+    if (oldest + delay > now)
+        return;
     for (unsigned c = 0; c < HAK_LARGE_CLASSES; c++) {
         for (;;) {
             char *start = NULL;
@@ -185,7 +192,8 @@ void hak_large_tidy(bool all)
                 hak_stock_drop(c, 0);
             }
             hak_lock_drop(&hak_stock_lock);
-            if (start == NULL) break;
+            if (start == NULL)
+                break;
             hak_span_delete(start, hak_large_class_units(c));
         }
     }
@@ -199,7 +207,8 @@ void hak_large_stats_read(hak_large_stats *out)
     *out = (hak_large_stats){0};
     hak_lock_take(&hak_stock_lock);
     out->stock_bytes = hak_stock.bytes;
-    for (unsigned c = 0; c < HAK_LARGE_CLASSES; c++) out->stock_spans += hak_stock.shelf[c].count;
+    for (unsigned c = 0; c < HAK_LARGE_CLASSES; c++)
+        out->stock_spans += hak_stock.shelf[c].count;
     hak_lock_drop(&hak_stock_lock);
 }
 
@@ -208,7 +217,8 @@ void hak_large_stats_read(hak_large_stats *out)
 static char *hak_slot_take(hak_heap *heap, unsigned class, unsigned most)
 {
     for (unsigned c = class; c <= most; c++) {
-        if (heap->large_count[c] == 0) continue;
+        if (heap->large_count[c] == 0)
+            continue;
         heap->large_bytes -= hak_large_bytes(c);
         return heap->large[c].start[--heap->large_count[c]];
     }
@@ -229,7 +239,8 @@ static void hak_slot_evict(hak_heap *heap, unsigned class)
 void hak_large_flush(hak_heap *heap, uint64_t bytes)
 {
     for (unsigned c = HAK_LARGE_CLASSES; c-- > 0 && heap->large_bytes > bytes;)
-        while (heap->large_count[c] > 0 && heap->large_bytes > bytes) hak_slot_evict(heap, c);
+        while (heap->large_count[c] > 0 && heap->large_bytes > bytes)
+            hak_slot_evict(heap, c);
 }
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
@@ -249,9 +260,11 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
     if (align <= HAK_UNIT_BYTES || align == hak_os_page_bytes) {
         /* A class is an eighth of a doubling: so many steps are within the knob's waste. */
         unsigned most = class + (unsigned)(hak_knob_get(HAK_KNOB_LARGE_WASTE) / 12);
-        if (most >= HAK_LARGE_CLASSES) most = HAK_LARGE_CLASSES - 1;
+        if (most >= HAK_LARGE_CLASSES)
+            most = HAK_LARGE_CLASSES - 1;
         char *kept = hak_slot_take(heap, class, most);
-        if (kept == NULL) kept = hak_stock_take(class, most);
+        if (kept == NULL)
+            kept = hak_stock_take(class, most);
         if (kept != NULL) {
             hak_count(&heap->count.large_hits, 1);
             hak_large_count(heap, size);
@@ -259,8 +272,8 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
             return kept;
         }
     }
-    void *block = hak_span_new(hak_large_class_units(class), (uint32_t)(align >> HAK_UNIT_SHIFT),
-                               zeroed);
+    void *block =
+        hak_span_new(hak_large_class_units(class), (uint32_t)(align >> HAK_UNIT_SHIFT), zeroed);
     if (block != NULL) {
         hak_count(&heap->count.large_made, 1);
         hak_large_count(heap, size);
@@ -279,12 +292,14 @@ static uint64_t hak_slot_budget(const hak_heap *heap)
 bool hak_large_free(hak_heap *heap, void *block)
 {
     uint32_t units = hak_span_units(block);
-    if (units == 0) return false;
+    if (units == 0)
+        return false;
     unsigned class = hak_large_class_exact(units);
     /* A span that was grown to its size is not what the program asks for, but what it passes through: it
      * merges with its neighbours at once. */
     if (class == HAK_LARGE_CLASSES || hak_span_is(block, HAK_SPAN_GROWN)) {
-        if (heap != NULL) hak_count(&heap->count.large_returned, 1);
+        if (heap != NULL)
+            hak_count(&heap->count.large_returned, 1);
         hak_span_delete(block, units);
         return true;
     }
@@ -295,8 +310,10 @@ bool hak_large_free(hak_heap *heap, void *block)
         hak_stock_put(block, class);
         return true;
     }
-    if (heap->large_count[class] == HAK_LARGE_SLOTS) hak_slot_evict(heap, class);
-    if (heap->large_bytes + bytes > budget) hak_large_flush(heap, budget / 2);
+    if (heap->large_count[class] == HAK_LARGE_SLOTS)
+        hak_slot_evict(heap, class);
+    if (heap->large_bytes + bytes > budget)
+        hak_large_flush(heap, budget / 2);
     heap->large[class].start[heap->large_count[class]++] = block;
     heap->large_bytes += bytes;
     return true;
@@ -317,10 +334,13 @@ bool hak_large_resize(hak_heap *heap, void *block, size_t size)
     uint32_t units = hak_span_units(block);
     uint32_t want = hak_large_class_units(hak_large_class(size));
     bool zeroed;
-    if (want > HAK_SUPERSLAB_UNITS) return false;
+    if (want > HAK_SUPERSLAB_UNITS)
+        return false;
     /* A span that would shrink by little stays as it is: it may grow again. */
-    if (want <= units && want >= units - units / 4) return true;
-    if (!hak_span_resize(block, units, want, &zeroed)) return false;
+    if (want <= units && want >= units - units / 4)
+        return true;
+    if (!hak_span_resize(block, units, want, &zeroed))
+        return false;
     hak_large_grown(block);
     hak_count(&heap->count.large_hits, 1);
     return true;

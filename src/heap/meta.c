@@ -22,7 +22,8 @@ void *hak_meta_alloc(size_t bytes, size_t alignment)
             size_t need = hak_round_up(bytes, hak_os_page_bytes);
             map_bytes = hak_max_size(map_bytes, need);
             start = hak_os_map(map_bytes, hak_os_page_bytes);
-            if (start != NULL || map_bytes == need) break;
+            if (start != NULL || map_bytes == need)
+                break;
             map_bytes /= 4;
         } while (true);
         if (start == NULL) {

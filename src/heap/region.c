@@ -33,14 +33,15 @@ static struct {
 static bool hak_region_commit_tables(uintptr_t start, uintptr_t end)
 {
     uintptr_t tags = (uintptr_t)hak_chunk_map.tags;
-    uintptr_t first = hak_round_down(tags + (start >> HAK_CHUNK_SHIFT) * sizeof(uint32_t),
-                                     hak_os_page_bytes);
-    uintptr_t last = hak_round_up(tags + (end >> HAK_CHUNK_SHIFT) * sizeof(uint32_t),
-                                  hak_os_page_bytes);
-    if (!hak_os_commit((void *)first, last - first)) return false;
+    uintptr_t first =
+        hak_round_down(tags + (start >> HAK_CHUNK_SHIFT) * sizeof(uint32_t), hak_os_page_bytes);
+    uintptr_t last =
+        hak_round_up(tags + (end >> HAK_CHUNK_SHIFT) * sizeof(uint32_t), hak_os_page_bytes);
+    if (!hak_os_commit((void *)first, last - first))
+        return false;
     uintptr_t table = (uintptr_t)hak_superslab_table;
-    first = hak_round_down(table + (start >> HAK_SUPERSLAB_SHIFT) * sizeof(void *),
-                           hak_os_page_bytes);
+    first =
+        hak_round_down(table + (start >> HAK_SUPERSLAB_SHIFT) * sizeof(void *), hak_os_page_bytes);
     last = hak_round_up(table + (end >> HAK_SUPERSLAB_SHIFT) * sizeof(void *), hak_os_page_bytes);
     return hak_os_commit((void *)first, last - first);
 }
@@ -48,14 +49,17 @@ static bool hak_region_commit_tables(uintptr_t start, uintptr_t end)
 /* Reserves a piece at `at`, with its part of the tables. */
 static bool hak_region_reserve(uintptr_t at, uint64_t bytes)
 {
-    if (at + bytes > hak_region.cover) return false;
-    if (hak_os_reserve((void *)at, bytes, true) == NULL) return false;
+    if (at + bytes > hak_region.cover)
+        return false;
+    if (hak_os_reserve((void *)at, bytes, true) == NULL)
+        return false;
     if (!hak_region_commit_tables(at, at + bytes)) {
         hak_os_unmap((void *)at, bytes);
         return false;
     }
     hak_region.reserved += bytes;
-    if ((uintptr_t)hak_region.end != at) hak_region.next = (char *)at;
+    if ((uintptr_t)hak_region.end != at)
+        hak_region.next = (char *)at;
     hak_region.end = (char *)(at + bytes);
     hak_trace(HAK_EVENT_RESERVE, at, bytes);
     return true;
@@ -71,7 +75,8 @@ static bool hak_region_tables(uint64_t cover)
     size_t tag_bytes = (size_t)(cover >> HAK_CHUNK_SHIFT) * sizeof(uint32_t);
     size_t table_bytes = (size_t)(cover >> HAK_SUPERSLAB_SHIFT) * sizeof(void *);
     uint32_t *tags = hak_os_reserve_zeros(tag_bytes);
-    if (tags == NULL) return false;
+    if (tags == NULL)
+        return false;
     hak_superslab_table = hak_os_reserve_zeros(table_bytes);
     if (hak_superslab_table == NULL) {
         hak_os_unmap(tags, tag_bytes);
@@ -95,14 +100,17 @@ static void hak_region_untables(void)
 /* Tries random places in [low, low + spread); the step shrinks where so much can't be had. */
 static bool hak_region_start(uint64_t cover, uint64_t low, uint64_t spread, uint64_t step)
 {
-    if (!hak_region_tables(cover)) return false;
+    if (!hak_region_tables(cover))
+        return false;
     uint64_t seed = hak_os_random();
     hak_region.step = step;
     for (int i = 0; i < HAK_REGION_TRIES; i++) {
         uint64_t at = hak_region_place(low, spread, seed);
-        if (hak_region_reserve(at, hak_region.step)) return true;
+        if (hak_region_reserve(at, hak_region.step))
+            return true;
         seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-        if (i % 4 == 3 && hak_region.step > HAK_SUPERSLAB_BYTES * 4) hak_region.step /= 4;
+        if (i % 4 == 3 && hak_region.step > HAK_SUPERSLAB_BYTES * 4)
+            hak_region.step /= 4;
     }
     hak_region_untables();
     return false;
@@ -119,8 +127,8 @@ bool hak_region_init(void)
                              HAK_REGION_SPREAD_BYTES, HAK_REGION_STEP_BYTES))
             return true;
     }
-    uint64_t step = hak_round_up(hak_min_size(limit / 16, HAK_REGION_STEP_BYTES),
-                                 HAK_SUPERSLAB_BYTES);
+    uint64_t step =
+        hak_round_up(hak_min_size(limit / 16, HAK_REGION_STEP_BYTES), HAK_SUPERSLAB_BYTES);
     return hak_region_start(HAK_REGION_TIGHT_COVER_BYTES, HAK_REGION_TIGHT_LOW_BYTES,
                             HAK_REGION_TIGHT_SPREAD_BYTES, step);
 }
@@ -132,12 +140,14 @@ static bool hak_region_grow(void)
     uint64_t seed = hak_os_random();
     while (step >= HAK_SUPERSLAB_BYTES) {
         if (hak_region_reserve((uintptr_t)hak_region.end, step)) {
-            if (hak_region.step < hak_region.reserved) hak_region.step *= 2;
+            if (hak_region.step < hak_region.reserved)
+                hak_region.step *= 2;
             return true;
         }
         for (int i = 0; i < 4; i++) {
             uint64_t at = hak_round_down(seed % hak_region.cover, HAK_SUPERSLAB_BYTES);
-            if (at >= HAK_REGION_TIGHT_LOW_BYTES && hak_region_reserve(at, step)) return true;
+            if (at >= HAK_REGION_TIGHT_LOW_BYTES && hak_region_reserve(at, step))
+                return true;
             seed = seed * 6364136223846793005ull + 1442695040888963407ull;
         }
         step = hak_round_down(step / 4, HAK_SUPERSLAB_BYTES);

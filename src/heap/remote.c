@@ -30,7 +30,8 @@ static void hak_remote_mail(hak_slab *slab)
 void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
 {
     atomic_fetch_or_explicit(&slab->remote_bits[word], mask, memory_order_seq_cst);
-    if (atomic_load_explicit(&slab->mailed, memory_order_seq_cst) != 0) return;
+    if (atomic_load_explicit(&slab->mailed, memory_order_seq_cst) != 0)
+        return;
     if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0)
         hak_remote_mail(slab);
 }
@@ -53,8 +54,10 @@ void hak_remote_post_one(void *block)
 static bool hak_remote_any(hak_slab *slab)
 {
     for (unsigned w = 0; w < HAK_BITMAP_WORDS; w++) {
-        if (w >= slab->words) break;
-        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_relaxed) != 0) return true;
+        if (w >= slab->words)
+            break;
+        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_relaxed) != 0)
+            return true;
     }
     return false;
 }
@@ -69,7 +72,8 @@ static uint32_t hak_remote_collect(hak_heap *heap, hak_slab *slab)
     for (unsigned w = 0; w < words && used > 0; w++) {
         /* Sequentially consistent like the exchange of `mailed` before it: were it to read the bits as
          * they were earlier, a poster that saw the flag still set would have told nobody. */
-        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_seq_cst) == 0) continue;
+        if (atomic_load_explicit(&slab->remote_bits[w], memory_order_seq_cst) == 0)
+            continue;
         uint64_t mask = atomic_exchange_explicit(&slab->remote_bits[w], 0, memory_order_seq_cst);
         unsigned count = hak_popcount(mask);
         blocks += count;
@@ -115,7 +119,8 @@ static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
         if (atomic_load_explicit(&slab->owner, memory_order_acquire) == heap) {
             if (slab->state != HAK_SLAB_NONE) {
                 blocks += hak_remote_collect(heap, slab);
-                if (heap == &hak_orphans && slab->used == 0) hak_orphan_delete_locked(slab);
+                if (heap == &hak_orphans && slab->used == 0)
+                    hak_orphan_delete_locked(slab);
             }
         } else if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0) {
             /* It changed hands while it lay here. Mailed on even without bits: whether there are
@@ -130,7 +135,8 @@ static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
 
 void hak_remote_drain(hak_heap *heap)
 {
-    if (atomic_load_explicit(&heap->mailbox, memory_order_relaxed) == NULL) return;
+    if (atomic_load_explicit(&heap->mailbox, memory_order_relaxed) == NULL)
+        return;
     uint64_t begun = hak_prof_begin();
     uint64_t slabs = 0;
     uint64_t blocks = hak_mailbox_drain(heap, &slabs);
@@ -164,14 +170,16 @@ static void hak_orphan_collect_locked(hak_slab *slab)
 
 void hak_orphans_drain_locked(void)
 {
-    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
+    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL)
+        return;
     uint64_t slabs = 0;
     hak_count(&hak_orphans.count.remote_drained, hak_mailbox_drain(&hak_orphans, &slabs));
 }
 
 void hak_orphans_drain(void)
 {
-    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL) return;
+    if (atomic_load_explicit(&hak_orphans.mailbox, memory_order_relaxed) == NULL)
+        return;
     hak_lock_take(&hak_central_lock);
     hak_orphans_drain_locked();
     hak_lock_drop(&hak_central_lock);
@@ -211,7 +219,8 @@ unsigned hak_orphans_leave(hak_heap *heap)
 
 hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
 {
-    if (atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed) == 0) return NULL;
+    if (atomic_load_explicit(&hak_orphans_count[class], memory_order_relaxed) == 0)
+        return NULL;
     hak_bin_back *back = &hak_orphans.back[class];
     hak_lock_take(&hak_central_lock);
     hak_orphans_drain_locked();
@@ -229,7 +238,8 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
     hak_slab *slab = back->available.head;
     if (slab != NULL) {
         hak_slab_list_remove(&back->available, slab);
-        if (slab->used == 0) back->empties--;
+        if (slab->used == 0)
+            back->empties--;
         hak_orphans_counted(class, -1);
         /* Pairs: the acquire loads of posters and drains. */
         atomic_store_explicit(&slab->owner, heap, memory_order_release);
@@ -253,19 +263,24 @@ size_t hak_orphans_tidy(bool purge)
         hak_bin_back *back = &hak_orphans.back[c];
         for (hak_slab *slab = back->full.head; slab != NULL;) {
             hak_slab *next = slab->next;
-            if (hak_remote_any(slab)) hak_orphan_collect_locked(slab);
+            if (hak_remote_any(slab))
+                hak_orphan_collect_locked(slab);
             slab = next;
         }
         for (hak_slab *slab = back->available.head; slab != NULL;) {
             hak_slab *next = slab->next;
-            if (hak_remote_any(slab)) hak_orphan_collect_locked(slab);
-            if (slab->used == 0) hak_orphan_delete_locked(slab);
+            if (hak_remote_any(slab))
+                hak_orphan_collect_locked(slab);
+            if (slab->used == 0)
+                hak_orphan_delete_locked(slab);
             slab = next;
         }
-        if (purge) purged += hak_slabs_purge(&back->available, &calls);
+        if (purge)
+            purged += hak_slabs_purge(&back->available, &calls);
     }
     hak_lock_drop(&hak_central_lock);
-    if (calls > 0) hak_central_count_purge(purged, calls);
+    if (calls > 0)
+        hak_central_count_purge(purged, calls);
     return purged;
 }
 

@@ -10,14 +10,16 @@ static void hak_class_set(unsigned class, uint32_t bytes)
     info->bytes = bytes;
     info->reciprocal = (uint32_t)(((1ull << 32) + bytes - 1) / bytes);
     info->order = 0;
-    while (bytes > (4096u << info->order)) info->order++;
+    while (bytes > (4096u << info->order))
+        info->order++;
     info->chunks = (uint8_t)(1u << info->order);
     info->blocks = (uint16_t)(((uint32_t)info->chunks << HAK_CHUNK_SHIFT) / bytes);
 }
 
 void hak_classes_init(void)
 {
-    for (unsigned c = 1; c <= HAK_TINY_CLASSES; c++) hak_class_set(c, c * 16);
+    for (unsigned c = 1; c <= HAK_TINY_CLASSES; c++)
+        hak_class_set(c, c * 16);
     for (unsigned c = HAK_MID_FIRST; c <= HAK_MID_LAST; c++) {
         unsigned step = c - HAK_MID_FIRST;
         uint32_t base = 1024u << (step / 8);

@@ -81,7 +81,7 @@ struct hak_slab {
     _Atomic(hak_heap *) owner HAK_ALIGNED(HAK_CACHE_LINE);
     _Atomic(hak_slab *) mail_next;
     _Atomic uint32_t mailed;
-    uint8_t lead; /* chunks between this one and the slab's first */
+    uint8_t lead;                  /* chunks between this one and the slab's first */
     _Atomic uint64_t *remote_bits; /* blocks freed by other heaps, not yet drained */
 
     uint64_t free_inline[HAK_INLINE_WORDS] HAK_ALIGNED(HAK_CACHE_LINE);
@@ -109,15 +109,15 @@ struct hak_superslab {
     char *start;
     uint64_t dirty_since_ms; /* when memory was last left dirty here */
     uint32_t dirty_units;    /* free units that were touched since they were last purged */
-    uint16_t bucket;         /* slabs: order of the largest free run, plus 1; spans: longest free run */
+    uint16_t bucket; /* slabs: order of the largest free run, plus 1; spans: longest free run */
     uint8_t kind;
-    bool huge;    /* huge pages were asked for */
+    bool huge; /* huge pages were asked for */
     bool listed_dirty;
     hak_superslab *dirty_next; /* in the queue of superslabs to purge, oldest first */
     hak_superslab *dirty_prev;
-    uint32_t free_chunks; /* slabs: a bit for each free chunk */
-    uint64_t free_units[HAK_UNIT_WORDS];  /* spans: a bit for each free unit */
-    uint64_t dirty_map[HAK_UNIT_WORDS]; /* free or not: units that may have been written since they
+    uint32_t free_chunks;                /* slabs: a bit for each free chunk */
+    uint64_t free_units[HAK_UNIT_WORDS]; /* spans: a bit for each free unit */
+    uint64_t dirty_map[HAK_UNIT_WORDS];  /* free or not: units that may have been written since they
                                            were last known to be zero */
     uint16_t span_length[HAK_SUPERSLAB_UNITS]; /* of the span that starts here, in units, and its
                                                   marks; 0: none */
@@ -133,13 +133,13 @@ typedef struct hak_slab_list {
 
 /* What a bin needs on its slow paths. */
 typedef struct hak_bin_back {
-    void **base;       /* the NULL slot under the stack; NULL while the bin was never used */
-    uint32_t cap;      /* blocks it may hold now */
-    uint32_t slots;    /* that its array has room for: cap grows into them */
-    uint32_t low;      /* the least it was seen to hold at a heartbeat since the last trim */
-    uint32_t want;     /* blocks that the next refill brings */
-    uint16_t empties;  /* empty slabs kept */
-    bool foreign;      /* may hold blocks that other heaps own */
+    void **base;      /* the NULL slot under the stack; NULL while the bin was never used */
+    uint32_t cap;     /* blocks it may hold now */
+    uint32_t slots;   /* that its array has room for: cap grows into them */
+    uint32_t low;     /* the least it was seen to hold at a heartbeat since the last trim */
+    uint32_t want;    /* blocks that the next refill brings */
+    uint16_t empties; /* empty slabs kept */
+    bool foreign;     /* may hold blocks that other heaps own */
     hak_slab_list available;
     hak_slab_list full;
     uint64_t refills;
@@ -180,10 +180,10 @@ struct hak_heap {
     _Atomic(hak_slab *) mailbox HAK_ALIGNED(HAK_CACHE_LINE);
 
     uint32_t owner HAK_ALIGNED(HAK_CACHE_LINE); /* number in tags */
-    bool live;  /* a thread has it */
-    bool whole; /* without a thread, but with its slabs and bins as the last one left them */
+    bool live;                                  /* a thread has it */
+    bool whole;        /* without a thread, but with its slabs and bins as the last one left them */
     uint64_t since_ms; /* when that was */
-    bool torn;  /* its thread is not in this process: it was left behind by a fork */
+    bool torn;         /* its thread is not in this process: it was left behind by a fork */
     hak_heap *next_all;  /* every heap ever made */
     hak_heap *next_free; /* heaps without a thread */
     hak_heap_knobs knobs;
@@ -192,10 +192,11 @@ struct hak_heap {
     uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
-    uint64_t foreign_bytes; /* of other heaps' blocks taken in since they were last counted, and before */
+    uint64_t
+        foreign_bytes; /* of other heaps' blocks taken in since they were last counted, and before */
     uint64_t foreign_limit; /* where they are counted anew; bytes served when that was last done */
     uint64_t foreign_served;
-    uint64_t large_bytes;   /* in the slots below */
+    uint64_t large_bytes; /* in the slots below */
     uint8_t large_count[HAK_LARGE_CLASSES];
     hak_large_slots large[HAK_LARGE_CLASSES];
 

@@ -50,8 +50,8 @@ typedef enum hak_prof_category {
     X(COMMIT, "commit", "address", "bytes")                                                        \
     X(PURGE, "purge", "bytes", "calls")                                                            \
     X(HEAP_TAKE, "heap-take", "owner", "reused")                                                   \
-    X(HEAP_GIVE, "heap-give", "owner", "heaps_left")                                                    \
-    X(POLICY, "policy", "generation", "owner")                                             \
+    X(HEAP_GIVE, "heap-give", "owner", "heaps_left")                                               \
+    X(POLICY, "policy", "generation", "owner")                                                     \
     X(NO_MEMORY, "no-memory", "bytes", "errno")                                                    \
     X(FOREIGN, "foreign-free", "address", "tag")
 
@@ -92,12 +92,14 @@ HAK_INLINE uint64_t hak_prof_begin(void)
 
 HAK_INLINE void hak_prof_end(hak_prof_category category, uint64_t begun)
 {
-    if (hak_unlikely(begun != 0)) hak_prof_add(category, hak_os_now_ns() - begun);
+    if (hak_unlikely(begun != 0))
+        hak_prof_add(category, hak_os_now_ns() - begun);
 }
 
 HAK_INLINE void hak_trace(hak_event event, uint64_t a, uint64_t b)
 {
-    if (hak_unlikely(hak_ring_on)) hak_ring_add(event, a, b);
+    if (hak_unlikely(hak_ring_on))
+        hak_ring_add(event, a, b);
 }
 
 typedef struct hak_prof_figures {

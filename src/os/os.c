@@ -21,14 +21,16 @@ size_t hak_os_page_bytes = 4096;
 void hak_os_init(void)
 {
     unsigned long page = getauxval(AT_PAGESZ);
-    if (hak_is_power_of_two(page)) hak_os_page_bytes = page;
+    if (hak_is_power_of_two(page))
+        hak_os_page_bytes = page;
 }
 
 size_t hak_os_address_limit(void)
 {
     struct rlimit limit = {0};
     long result = hak_syscall4(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit);
-    if (hak_syscall_failed(result) || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    if (hak_syscall_failed(result) || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
     return (size_t)limit.rlim_cur;
 }
 
@@ -64,16 +66,21 @@ bool hak_os_commit(void *address, size_t bytes)
 
 void *hak_os_map(size_t bytes, size_t alignment)
 {
-    if (alignment <= hak_os_page_bytes) return hak_mmap(NULL, bytes, PROT_READ | PROT_WRITE, 0);
+    if (alignment <= hak_os_page_bytes)
+        return hak_mmap(NULL, bytes, PROT_READ | PROT_WRITE, 0);
     size_t padded = bytes + alignment - hak_os_page_bytes;
-    if (padded < bytes) return NULL;
+    if (padded < bytes)
+        return NULL;
     /* Most often the kernel's choice is aligned already when the last one was. */
     char *address = hak_mmap(NULL, padded, PROT_READ | PROT_WRITE, 0);
-    if (address == NULL) return NULL;
+    if (address == NULL)
+        return NULL;
     char *start = (char *)hak_round_up((uintptr_t)address, alignment);
-    if (start > address) hak_os_unmap(address, (size_t)(start - address));
+    if (start > address)
+        hak_os_unmap(address, (size_t)(start - address));
     char *end = address + padded;
-    if (start + bytes < end) hak_os_unmap(start + bytes, (size_t)(end - (start + bytes)));
+    if (start + bytes < end)
+        hak_os_unmap(start + bytes, (size_t)(end - (start + bytes)));
     return start;
 }
 
@@ -118,7 +125,8 @@ uint64_t hak_os_coarse_ms(void)
 static long hak_os_read_file(const char *path, char *text, size_t bytes)
 {
     long fd = hak_syscall4(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
-    if (hak_syscall_failed(fd)) return 0;
+    if (hak_syscall_failed(fd))
+        return 0;
     long got = hak_syscall3(SYS_read, fd, (long)text, (long)bytes);
     hak_syscall3(SYS_close, fd, 0, 0);
     return hak_syscall_failed(got) ? 0 : got;
@@ -145,7 +153,8 @@ static uint64_t hak_os_resident(void)
     char text[128];
     long got = hak_os_read_file("/proc/self/statm", text, sizeof text);
     long i = 0;
-    while (i < got && text[i] != ' ') i++;
+    while (i < got && text[i] != ' ')
+        i++;
     uint64_t pages = 0;
     for (i++; i < got && text[i] >= '0' && text[i] <= '9'; i++)
         pages = pages * 10 + (uint64_t)(text[i] - '0');
@@ -168,7 +177,8 @@ uint64_t hak_os_random(void)
     const unsigned char *bytes = (const unsigned char *)getauxval(AT_RANDOM);
     uint64_t x = hak_os_now_ns() ^ (uintptr_t)&x;
     if (bytes != NULL)
-        for (int i = 0; i < 8; i++) x ^= (uint64_t)bytes[i + 8] << (8 * i);
+        for (int i = 0; i < 8; i++)
+            x ^= (uint64_t)bytes[i + 8] << (8 * i);
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdull;
     x ^= x >> 33;
@@ -180,8 +190,10 @@ void hak_os_write(int fd, const void *text, size_t bytes)
     const char *at = text;
     while (bytes > 0) {
         long wrote = hak_syscall3(SYS_write, fd, (long)at, (long)bytes);
-        if (wrote == -EINTR) continue;
-        if (wrote <= 0) return;
+        if (wrote == -EINTR)
+            continue;
+        if (wrote <= 0)
+            return;
         at += wrote;
         bytes -= (size_t)wrote;
     }

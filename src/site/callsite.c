@@ -29,11 +29,13 @@ static HAK_COLD hak_site_record *hak_callsite_register(hak_callsite *site)
 {
     hak_hot *hot = hak_busy_begin();
     /* In a handler that interrupted a slow path: uncounted. */
-    if (hot == &hak_heap_busy) return NULL;
+    if (hot == &hak_heap_busy)
+        return NULL;
     hak_lock_take(&hak_callsite_lock);
     uint32_t id = __atomic_load_n(&site->id, __ATOMIC_RELAXED);
     uint32_t count = atomic_load_explicit(&hak_site_count, memory_order_relaxed);
-    if (id == 0 && count == HAK_CALLSITES_MAX) id = count;
+    if (id == 0 && count == HAK_CALLSITES_MAX)
+        id = count;
     if (id == 0) {
         hak_site_record *record = hak_meta_alloc(sizeof *record, HAK_CACHE_LINE);
         if (record != NULL) {
@@ -55,7 +57,8 @@ static HAK_COLD hak_site_record *hak_callsite_register(hak_callsite *site)
 static hak_site_record *hak_callsite_record(hak_callsite *site)
 {
     uint32_t id = __atomic_load_n(&site->id, __ATOMIC_ACQUIRE);
-    if (hak_unlikely(id == 0 || id > HAK_CALLSITES_MAX)) return hak_callsite_register(site);
+    if (hak_unlikely(id == 0 || id > HAK_CALLSITES_MAX))
+        return hak_callsite_register(site);
     return atomic_load_explicit(&hak_site_records[id - 1], memory_order_acquire);
 }
 
@@ -67,25 +70,27 @@ static void hak_site_add(_Atomic uint64_t *counter, uint64_t add)
 void hak_callsite_alloc(hak_callsite *site, size_t bytes)
 {
     hak_site_record *r = site == NULL ? NULL : hak_callsite_record(site);
-    if (r == NULL) return;
+    if (r == NULL)
+        return;
     hak_site_add(&r->allocs, 1);
     hak_site_add(&r->alloc_bytes, bytes);
     uint64_t seen = atomic_load_explicit(&r->min_bytes, memory_order_relaxed);
-    while (bytes < seen && !atomic_compare_exchange_weak_explicit(
-                               &r->min_bytes, &seen, bytes, memory_order_relaxed,
-                               memory_order_relaxed)) {
+    while (bytes < seen &&
+           !atomic_compare_exchange_weak_explicit(&r->min_bytes, &seen, bytes, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
     }
     seen = atomic_load_explicit(&r->max_bytes, memory_order_relaxed);
-    while (bytes > seen && !atomic_compare_exchange_weak_explicit(
-                               &r->max_bytes, &seen, bytes, memory_order_relaxed,
-                               memory_order_relaxed)) {
+    while (bytes > seen &&
+           !atomic_compare_exchange_weak_explicit(&r->max_bytes, &seen, bytes, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
     }
 }
 
 void hak_callsite_free(hak_callsite *site, size_t bytes)
 {
     hak_site_record *r = site == NULL ? NULL : hak_callsite_record(site);
-    if (r == NULL) return;
+    if (r == NULL)
+        return;
     hak_site_add(&r->frees, 1);
     hak_site_add(&r->freed_bytes, bytes);
 }
@@ -113,16 +118,21 @@ HAK_EXPORT size_t hak_sites(hak_site_info *out, size_t max)
 {
     uint32_t count = atomic_load_explicit(&hak_site_count, memory_order_acquire);
     size_t held = 0;
-    if (out == NULL) return count;
+    if (out == NULL)
+        return count;
     for (uint32_t i = 0; i < count; i++) {
-        hak_site_info info = hak_site_read(
-            atomic_load_explicit(&hak_site_records[i], memory_order_acquire), i + 1);
+        hak_site_info info =
+            hak_site_read(atomic_load_explicit(&hak_site_records[i], memory_order_acquire), i + 1);
         /* Insertion keeps those with most bytes, in order. */
         size_t at = held;
-        while (at > 0 && out[at - 1].alloc_bytes < info.alloc_bytes) at--;
-        if (at >= max) continue;
-        if (held < max) held++;
-        for (size_t j = held - 1; j > at; j--) out[j] = out[j - 1];
+        while (at > 0 && out[at - 1].alloc_bytes < info.alloc_bytes)
+            at--;
+        if (at >= max)
+            continue;
+        if (held < max)
+            held++;
+        for (size_t j = held - 1; j > at; j--)
+            out[j] = out[j - 1];
         out[at] = info;
     }
     return count;

@@ -52,21 +52,24 @@ __attribute__((unused)) static hak_heap *new_heap(void)
         assert_non_null(heap);
         assert_true(count < HAK_COUNT_OF(held));
         held[count++] = heap;
-        if (hak_heap_served(heap) == 0 && heap->beats == 0 && heap->arrays == NULL) return heap;
+        if (hak_heap_served(heap) == 0 && heap->beats == 0 && heap->arrays == NULL)
+            return heap;
     }
 }
 
 __attribute__((unused)) static void *pop(hak_heap *heap, unsigned class)
 {
     hak_bin *bin = &heap->hot.bins[class];
-    if (*bin->top == NULL) assert_true(hak_bin_refill(heap, class));
+    if (*bin->top == NULL)
+        assert_true(hak_bin_refill(heap, class));
     return *bin->top--;
 }
 
 __attribute__((unused)) static void push(hak_heap *heap, unsigned class, void *block)
 {
     hak_bin *bin = &heap->hot.bins[class];
-    if (bin->top == bin->limit) hak_bin_make_room(heap, class);
+    if (bin->top == bin->limit)
+        hak_bin_make_room(heap, class);
     assert_true(bin->top != bin->limit);
     *++bin->top = block;
 }

@@ -38,7 +38,8 @@ static void the_table_loses_entries_as_it_grows_and_shrinks(void **state)
     set_knob(HAK_KNOB_BIGCACHE_BYTES, 0);
     static char *block[many];
     hak_big_stats before = stats_now();
-    for (unsigned i = 0; i < many; i++) block[i] = big(KIB(64) + hak_os_page_bytes * (i % 5));
+    for (unsigned i = 0; i < many; i++)
+        block[i] = big(KIB(64) + hak_os_page_bytes * (i % 5));
     assert_int_equal(stats_now().live - before.live, many);
     /* In an order that leaves gaps everywhere; what stands must be found over each of them. */
     for (unsigned i = 0; i < many; i++) {
@@ -47,7 +48,8 @@ static void the_table_loses_entries_as_it_grows_and_shrinks(void **state)
         assert_true(hak_big_free(block[at]));
         assert_int_equal(hak_big_usable(block[at]), 0);
         unsigned other = (i + 1) * 7 % many;
-        if (i + 1 < many) assert_true(hak_big_usable(block[other]) > 0);
+        if (i + 1 < many)
+            assert_true(hak_big_usable(block[other]) > 0);
     }
     assert_int_equal(stats_now().live, before.live);
     assert_int_equal(stats_now().live_bytes, before.live_bytes);
@@ -184,12 +186,14 @@ static void the_closest_fit_is_passed_over(void **state)
         block[i] = big(sizes[i]);
         between[i] = big(MIB(2));
     }
-    for (unsigned i = 0; i < 3; i++) assert_true(hak_big_free(block[i]));
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(hak_big_free(block[i]));
     assert_ptr_equal(big(MIB(5)), block[1]);
     assert_ptr_equal(big(MIB(10)), block[2]);
     assert_true(hak_big_free(block[1]));
     assert_true(hak_big_free(block[2]));
-    for (unsigned i = 0; i < 3; i++) assert_true(hak_big_free(between[i]));
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(hak_big_free(between[i]));
 }
 
 static void the_cache_outgrows_its_budget(void **state)
@@ -197,7 +201,8 @@ static void the_cache_outgrows_its_budget(void **state)
     (void)state;
     set_knob(HAK_KNOB_BIGCACHE_BYTES, MIB(10));
     char *block[4];
-    for (unsigned i = 0; i < 4; i++) block[i] = big(MIB(4));
+    for (unsigned i = 0; i < 4; i++)
+        block[i] = big(MIB(4));
     for (unsigned i = 0; i < 4; i++) {
         assert_true(hak_big_free(block[i]));
         assert_true(stats_now().cached_bytes <= MIB(10));
@@ -215,10 +220,13 @@ static void the_cache_holds_more_mappings_than_it_has_room_for(void **state)
     enum { mappings = 140 };
     static char *block[mappings];
     set_knob(HAK_KNOB_BIGCACHE_BYTES, MIB(1024));
-    for (unsigned i = 0; i < mappings; i++) block[i] = big(KIB(128));
+    for (unsigned i = 0; i < mappings; i++)
+        block[i] = big(KIB(128));
     /* Every other one: no neighbours to merge with. */
-    for (unsigned i = 0; i < mappings; i += 2) assert_true(hak_big_free(block[i]));
-    for (unsigned i = 1; i < mappings; i += 2) assert_true(hak_big_free(block[i]));
+    for (unsigned i = 0; i < mappings; i += 2)
+        assert_true(hak_big_free(block[i]));
+    for (unsigned i = 1; i < mappings; i += 2)
+        assert_true(hak_big_free(block[i]));
     size_t cached = stats_now().cached_bytes;
     assert_true(cached > 0 && cached <= mappings * KIB(128));
     assert_int_equal(hak_bigcache_purge(true), cached);
@@ -248,7 +256,8 @@ static void a_resize_loses_bytes(void **state)
     char *grown = hak_big_resize(block, MIB(32));
     assert_non_null(grown);
     assert_int_equal(hak_big_usable(grown), MIB(32));
-    if (grown != block) assert_int_equal(hak_big_usable(block), 0);
+    if (grown != block)
+        assert_int_equal(hak_big_usable(block), 0);
     assert_int_equal(grown[0], 0x3C);
     assert_int_equal(grown[MIB(4) - 1], 0x3C);
     assert_int_equal(grown[MIB(4)], 0);

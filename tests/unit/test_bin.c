@@ -16,7 +16,8 @@ static void a_refill_gives_blocks_out_of_order(void **state)
         char *last = NULL;
         for (unsigned i = 0; i < hak_classes[class].blocks && i < many; i++) {
             char *block = pop(heap, class);
-            if (last != NULL) assert_ptr_equal(block, last + hak_classes[class].bytes);
+            if (last != NULL)
+                assert_ptr_equal(block, last + hak_classes[class].bytes);
             last = block;
         }
     }
@@ -28,9 +29,11 @@ static void spill_everything(unsigned class, unsigned stride)
     set_knob(HAK_KNOB_EMPTY_SLABS, 64);
     hak_heap *heap = new_heap();
     unsigned count = 700;
-    for (unsigned i = 0; i < count; i++) blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < count; i++)
+        blocks[i] = pop(heap, class);
     for (unsigned first = 0; first < stride; first++)
-        for (unsigned i = first; i < count; i += stride) push(heap, class, blocks[i]);
+        for (unsigned i = first; i < count; i += stride)
+            push(heap, class, blocks[i]);
     hak_bin_spill(heap, class, hak_bin_count(heap, class));
     assert_int_equal(hak_bin_count(heap, class), 0);
     for (hak_slab *s = heap->back[class].available.head; s != NULL; s = s->next) {
@@ -63,8 +66,10 @@ static void empty_slabs_are_kept_beyond_the_knob(void **state)
     set_knob(HAK_KNOB_EMPTY_SLABS, 0);
     hak_heap *heap = new_heap();
     unsigned class = 64;
-    for (unsigned i = 0; i < 300; i++) blocks[i] = pop(heap, class);
-    for (unsigned i = 0; i < 300; i++) push(heap, class, blocks[i]);
+    for (unsigned i = 0; i < 300; i++)
+        blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < 300; i++)
+        push(heap, class, blocks[i]);
     hak_bin_spill(heap, class, hak_bin_count(heap, class));
     assert_null(heap->back[class].available.head);
     assert_null(heap->back[class].full.head);
@@ -77,8 +82,10 @@ static void a_cap_does_not_follow_use(void **state)
     unsigned class = 2;
     pop(heap, class);
     assert_int_equal(heap->back[class].cap, heap->knobs.bin_start);
-    for (unsigned i = 0; i < many; i++) blocks[i] = pop(heap, class);
-    for (unsigned i = 0; i < many; i++) push(heap, class, blocks[i]);
+    for (unsigned i = 0; i < many; i++)
+        blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < many; i++)
+        push(heap, class, blocks[i]);
     uint32_t most = heap->knobs.bin_blocks;
     assert_int_equal(heap->back[class].cap, most);
     assert_ptr_equal(heap->hot.bins[class].limit, heap->back[class].base + most);
@@ -98,8 +105,10 @@ static void a_lower_knob_leaves_bins_as_they_are(void **state)
     (void)state;
     hak_heap *heap = new_heap();
     unsigned class = 2;
-    for (unsigned i = 0; i < many; i++) blocks[i] = pop(heap, class);
-    for (unsigned i = 0; i < many; i++) push(heap, class, blocks[i]);
+    for (unsigned i = 0; i < many; i++)
+        blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < many; i++)
+        push(heap, class, blocks[i]);
     set_knob(HAK_KNOB_BIN_BLOCKS, 8);
     hak_heap_follow_policy(heap);
     assert_int_equal(heap->back[class].cap, 8);
@@ -110,7 +119,8 @@ static void an_array_that_grew_is_not_used_again(void **state)
 {
     (void)state;
     hak_heap *heap = new_heap();
-    for (unsigned i = 0; i < 100; i++) pop(heap, 3);
+    for (unsigned i = 0; i < 100; i++)
+        pop(heap, 3);
     void **grown_out_of = heap->arrays_free[0];
     assert_non_null(grown_out_of);
     pop(heap, 4);
@@ -125,7 +135,8 @@ static void foreign_blocks_are_kept_without_bound(void **state)
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
     unsigned class = 16;
-    for (unsigned i = 0; i < many; i++) blocks[i] = pop(owner, class);
+    for (unsigned i = 0; i < many; i++)
+        blocks[i] = pop(owner, class);
     for (unsigned i = 0; i < many; i++) {
         hak_bin_take_foreign(freer, class, blocks[i]);
         assert_true(freer->foreign_bytes <= freer->knobs.out_bytes);
@@ -146,7 +157,8 @@ static void posting_takes_blocks_that_are_its_own(void **state)
     hak_heap *freer = new_heap();
     unsigned class = 16;
     void *own[20];
-    for (unsigned i = 0; i < 20; i++) own[i] = pop(freer, class);
+    for (unsigned i = 0; i < 20; i++)
+        own[i] = pop(freer, class);
     for (unsigned i = 0; i < 20; i++) {
         push(freer, class, own[i]);
         hak_bin_take_foreign(freer, class, pop(owner, class));
@@ -166,8 +178,10 @@ static void a_mixed_spill_mistakes_the_owner(void **state)
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
     unsigned class = HAK_MID_LAST;
-    for (unsigned i = 0; i < 5; i++) blocks[i] = pop(owner, class);
-    for (unsigned i = 0; i < 5; i++) hak_bin_take_foreign(freer, class, blocks[i]);
+    for (unsigned i = 0; i < 5; i++)
+        blocks[i] = pop(owner, class);
+    for (unsigned i = 0; i < 5; i++)
+        hak_bin_take_foreign(freer, class, blocks[i]);
     push(freer, class, pop(freer, class));
     hak_bin_spill(freer, class, hak_bin_count(freer, class));
     assert_int_equal(hak_bin_count(freer, class), 0);
@@ -203,7 +217,8 @@ static void pages_of_free_blocks_stay_in_partly_used_slabs(void **state)
         blocks[i] = pop(heap, class);
         memset(blocks[i], 0xAB, 1024);
     }
-    for (unsigned i = 1; i < 63; i++) push(heap, class, blocks[i]);
+    for (unsigned i = 1; i < 63; i++)
+        push(heap, class, blocks[i]);
     hak_bin_spill(heap, class, hak_bin_count(heap, class));
     assert_true(hak_heap_purge(heap) >= KIB(48));
     assert_int_equal(((unsigned char *)blocks[0])[1023], 0xAB);
@@ -228,7 +243,8 @@ static void *ask_without_heap(void *unused)
 {
     (void)unused;
     pthread_barrier_wait(&all_there);
-    for (int i = 0; i < asked; i++) hak_free(hak_malloc_slow(2000, &hak_heap_none));
+    for (int i = 0; i < asked; i++)
+        hak_free(hak_malloc_slow(2000, &hak_heap_none));
     return NULL;
 }
 
@@ -242,7 +258,8 @@ static void a_countdown_that_is_shared_is_written_back(void **state)
     assert_int_equal(pthread_barrier_init(&all_there, NULL, 4), 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, ask_without_heap, NULL), 0);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&all_there);
     assert_int_equal(hak_countdown(&hak_heap_none), before);
 }

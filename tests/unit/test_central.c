@@ -30,7 +30,8 @@ static void fill(char *first, uint32_t units, char **out, unsigned count)
             elsewhere[others++] = next;
         }
     }
-    while (others > 0) hak_span_delete(elsewhere[--others], units);
+    while (others > 0)
+        hak_span_delete(elsewhere[--others], units);
 }
 
 static void neighbours_that_are_free_stay_apart(void **state)
@@ -53,7 +54,8 @@ static void neighbours_that_are_free_stay_apart(void **state)
     assert_int_equal(s->kind, HAK_SUPERSLAB_SPANS);
     hak_span_delete(part[0], 64);
     assert_int_equal(s->bucket, 256);
-    for (unsigned i = 4; i < 8; i++) hak_span_delete(part[i], 64);
+    for (unsigned i = 4; i < 8; i++)
+        hak_span_delete(part[i], 64);
     assert_int_equal(s->kind, HAK_SUPERSLAB_EMPTY);
     assert_int_equal(tag_of(first), 0);
 }
@@ -76,7 +78,8 @@ static void a_span_is_not_aligned(void **state)
             held[count++] = start;
         }
     }
-    while (count-- > 0) hak_span_delete(held[count], units[count]);
+    while (count-- > 0)
+        hak_span_delete(held[count], units[count]);
 }
 
 static void a_span_grows_over_its_neighbour(void **state)
@@ -91,7 +94,8 @@ static void a_span_grows_over_its_neighbour(void **state)
     assert_int_equal(hak_span_units(part[0]), 128);
     char *last = part[0];
     for (unsigned i = 1; i < 4; i++)
-        if (part[i] > last) last = part[i];
+        if (part[i] > last)
+            last = part[i];
     assert_false(hak_span_resize(last, 128, 200, &zeroed)); /* beyond the superslab's end */
     char *second = part[0] + ((size_t)128 << HAK_UNIT_SHIFT);
     hak_span_delete(second, 128);
@@ -104,7 +108,8 @@ static void a_span_grows_over_its_neighbour(void **state)
     assert_int_equal(bytes - hak_span_bytes(), (size_t)240 << HAK_UNIT_SHIFT);
     hak_span_delete(part[0], 10);
     for (unsigned i = 1; i < 4; i++)
-        if (part[i] != second) hak_span_delete(part[i], 128);
+        if (part[i] != second)
+            hak_span_delete(part[i], 128);
 }
 
 static bool all_zero(const char *start, size_t bytes)
@@ -198,7 +203,8 @@ static void an_empty_superslab_serves_one_kind_only(void **state)
     hak_slab *small = hak_slab_new(1, heap);
     assert_true(s->kind == HAK_SUPERSLAB_SLABS);
     hak_slab_delete(small);
-    while (count > 0) hak_slab_delete(slab[--count]);
+    while (count > 0)
+        hak_slab_delete(slab[--count]);
     assert_int_equal(s->kind, HAK_SUPERSLAB_EMPTY);
     char *again = span(UNITS);
     assert_int_equal(hak_superslab_of(again)->kind, HAK_SUPERSLAB_SPANS);
@@ -212,7 +218,8 @@ static size_t resident(char *start, size_t bytes)
     static unsigned char pages[HAK_SUPERSLAB_UNITS];
     size_t count = 0;
     assert_int_equal(mincore(start, bytes, pages), 0);
-    for (size_t i = 0; i < bytes / hak_os_page_bytes; i++) count += pages[i] & 1;
+    for (size_t i = 0; i < bytes / hak_os_page_bytes; i++)
+        count += pages[i] & 1;
     return count;
 }
 
@@ -232,7 +239,8 @@ static void free_units_stay_resident(void **state)
     assert_true(after.purged_bytes > before.purged_bytes);
     assert_int_equal(resident(start + KIB(128), HAK_SUPERSLAB_BYTES - KIB(128)), 0);
     /* The span that lives there lost nothing. */
-    for (size_t i = 0; i < KIB(128); i++) assert_int_equal(start[i], 1);
+    for (size_t i = 0; i < KIB(128); i++)
+        assert_int_equal(start[i], 1);
     hak_span_delete(start, 32);
 }
 

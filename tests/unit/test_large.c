@@ -75,15 +75,20 @@ static void slots_outgrow_their_room(void **state)
     char *live = large(heap, MIB(1)); /* so that the stock has a budget */
     enum { spans = HAK_LARGE_SLOTS + 2 };
     char *block[spans];
-    for (unsigned i = 0; i < spans; i++) block[i] = large(heap, KIB(100));
-    for (unsigned i = 0; i < spans; i++) assert_true(hak_large_free(heap, block[i]));
+    for (unsigned i = 0; i < spans; i++)
+        block[i] = large(heap, KIB(100));
+    for (unsigned i = 0; i < spans; i++)
+        assert_true(hak_large_free(heap, block[i]));
     /* The oldest went on to the stock; the newest come first. */
     assert_int_equal(stats_now().stock_spans, 2);
-    for (unsigned i = spans; i-- > 2;) assert_ptr_equal(large(heap, KIB(100)), block[i]);
-    for (unsigned i = 0; i < 2; i++) large(heap, KIB(100));
+    for (unsigned i = spans; i-- > 2;)
+        assert_ptr_equal(large(heap, KIB(100)), block[i]);
+    for (unsigned i = 0; i < 2; i++)
+        large(heap, KIB(100));
     assert_int_equal(stats_now().stock_spans, 0);
     assert_int_equal(heap->count.large_made, spans + 1);
-    for (unsigned i = 0; i < spans; i++) assert_true(hak_large_free(heap, block[i]));
+    for (unsigned i = 0; i < spans; i++)
+        assert_true(hak_large_free(heap, block[i]));
     assert_true(hak_large_free(heap, live));
 }
 
@@ -97,7 +102,8 @@ static void slots_outgrow_their_bytes(void **state)
     hak_heap_follow_policy(heap);
     enum { spans = 18 };
     char *block[spans];
-    for (unsigned i = 0; i < spans; i++) block[i] = large(heap, KIB(40) + KIB(4) * (i % 9));
+    for (unsigned i = 0; i < spans; i++)
+        block[i] = large(heap, KIB(40) + KIB(4) * (i % 9));
     for (unsigned i = 0; i < spans; i++) {
         assert_true(hak_large_free(heap, block[i]));
         assert_true(heap->large_bytes <= KIB(600));
@@ -136,8 +142,10 @@ static void a_shelf_overflows(void **state)
     hak_heap *heap = new_heap();
     char *live = large(heap, MIB(1) + KIB(900));
     char *more = large(heap, MIB(1) + KIB(900));
-    for (unsigned i = 0; i < many; i++) block[i] = large(heap, KIB(40));
-    for (unsigned i = 0; i < many; i++) assert_true(hak_large_free(NULL, block[i]));
+    for (unsigned i = 0; i < many; i++)
+        block[i] = large(heap, KIB(40));
+    for (unsigned i = 0; i < many; i++)
+        assert_true(hak_large_free(NULL, block[i]));
     assert_in_range(stats_now().stock_spans, 1, 32);
     hak_large_tidy(true);
     assert_int_equal(stats_now().stock_spans, 0);
@@ -152,8 +160,10 @@ static void the_stock_outgrows_its_budget(void **state)
     hak_heap *heap = new_heap();
     char *live[4];
     char *block[8];
-    for (unsigned i = 0; i < 4; i++) live[i] = large(heap, MIB(1));
-    for (unsigned i = 0; i < 8; i++) block[i] = large(heap, KIB(100) << (i % 3));
+    for (unsigned i = 0; i < 4; i++)
+        live[i] = large(heap, MIB(1));
+    for (unsigned i = 0; i < 8; i++)
+        block[i] = large(heap, KIB(100) << (i % 3));
     set_knob(HAK_KNOB_LARGE_STOCK_BYTES, KIB(700));
     for (unsigned i = 0; i < 8; i++) {
         assert_true(hak_large_free(NULL, block[i]));
@@ -164,7 +174,8 @@ static void the_stock_outgrows_its_budget(void **state)
     hak_large_tidy(true);
     assert_true(hak_large_free(NULL, live[0]));
     assert_int_equal(stats_now().stock_spans, 0);
-    for (unsigned i = 1; i < 4; i++) assert_true(hak_large_free(NULL, live[i]));
+    for (unsigned i = 1; i < 4; i++)
+        assert_true(hak_large_free(NULL, live[i]));
 }
 
 static void stocked_spans_do_not_age(void **state)

@@ -28,7 +28,8 @@ static void two_threads_hold_it_at_once(void **state)
     guarded = 0;
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, add_often, NULL), 0);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
     assert_int_equal(guarded, 4 * 50000);
     assert_int_equal(atomic_load(&lock.word), 0);
 }
@@ -41,7 +42,8 @@ static void a_sleeper_is_not_woken(void **state)
     guarded = 0;
     hak_lock_take(&lock);
     assert_int_equal(pthread_create(&thread, NULL, add_often, NULL), 0);
-    while (atomic_load(&lock.word) != 2) sleep_ms(1);
+    while (atomic_load(&lock.word) != 2)
+        sleep_ms(1);
     assert_int_equal(guarded, 0);
     sleep_ms(5);
     hak_lock_drop(&lock);

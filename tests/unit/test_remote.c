@@ -7,7 +7,8 @@ static void *blocks[85];
 
 static hak_slab *fill(hak_heap *heap)
 {
-    for (unsigned i = 0; i < 85; i++) blocks[i] = pop(heap, class);
+    for (unsigned i = 0; i < 85; i++)
+        blocks[i] = pop(heap, class);
     hak_slab *slab = slab_of(blocks[0], class);
     assert_int_equal(slab->blocks, 85);
     assert_int_equal(slab->used, 85);
@@ -16,7 +17,8 @@ static hak_slab *fill(hak_heap *heap)
 
 static void post(unsigned first, unsigned end)
 {
-    for (unsigned i = first; i < end; i++) hak_remote_post_one(blocks[i]);
+    for (unsigned i = first; i < end; i++)
+        hak_remote_post_one(blocks[i]);
 }
 
 static hak_slab *mailed_first(hak_heap *heap)
@@ -41,7 +43,8 @@ static void a_posted_block_never_comes_back(void **state)
     assert_ptr_equal(heap->back[class].available.head, slab);
     /* The bin gives them out again, lowest first. */
     hak_bin_spill(heap, class, hak_bin_count(heap, class));
-    for (unsigned i = 0; i < 70; i++) assert_ptr_equal(pop(heap, class), blocks[i]);
+    for (unsigned i = 0; i < 70; i++)
+        assert_ptr_equal(pop(heap, class), blocks[i]);
 }
 
 static void a_slab_is_mailed_twice(void **state)
@@ -130,7 +133,8 @@ static void an_empty_slab_becomes_an_orphan(void **state)
     (void)state;
     hak_heap *heap = new_heap();
     hak_slab *slab = fill(heap);
-    for (unsigned i = 0; i < 85; i++) push(heap, class, blocks[i]);
+    for (unsigned i = 0; i < 85; i++)
+        push(heap, class, blocks[i]);
     hak_heap_empty(heap);
     assert_ptr_equal(heap->back[class].available.head, slab);
     assert_int_equal(hak_orphans_leave(heap), 0);
@@ -173,7 +177,8 @@ static void a_slab_that_died_in_a_mailbox_is_taken_for_alive(void **state)
     } while (made[count++] != slab);
     assert_ptr_equal(atomic_load(&slab->owner), other);
     /* Its flag is still set: a post to the new slab finds it mailed. The mail finds its way. */
-    while (other->back[class].full.head != slab) pop(other, class);
+    while (other->back[class].full.head != slab)
+        pop(other, class);
     hak_remote_post_one(slab->start);
     assert_null(mailed_first(other));
     hak_remote_drain(heap);

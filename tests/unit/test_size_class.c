@@ -8,7 +8,8 @@ static void a_size_gets_a_class_that_is_not_the_smallest_that_fits(void **state)
         unsigned class = hak_class_of(size);
         assert_in_range(class, 1, HAK_MID_LAST);
         assert_true(hak_classes[class].bytes >= size);
-        if (class > 1) assert_true(hak_classes[class - 1].bytes < size);
+        if (class > 1)
+            assert_true(hak_classes[class - 1].bytes < size);
     }
 }
 
@@ -24,7 +25,8 @@ static void more_than_an_eighth_of_a_block_is_waste(void **state)
 static void blocks_are_not_aligned_to_16(void **state)
 {
     (void)state;
-    for (unsigned c = 1; c <= HAK_MID_LAST; c++) assert_int_equal(hak_classes[c].bytes % 16, 0);
+    for (unsigned c = 1; c <= HAK_MID_LAST; c++)
+        assert_int_equal(hak_classes[c].bytes % 16, 0);
 }
 
 static void a_slab_is_cut_into_more_than_it_holds(void **state)
