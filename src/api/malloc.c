@@ -274,45 +274,15 @@ static uint32_t hak_tag_of(const void *block)
                                      : 0;
 }
 
-/* A block of this heap's own whose bin is full or was never used. */
-static HAK_NOINLINE void hak_free_full(hak_heap *heap, void *block, unsigned class)
-{
-    hak_bin *bin = &heap->hot.bins[class];
-    hak_hot *hot = hak_busy_begin();
-    hak_bin_make_room(heap, class);
-    if (hak_likely(bin->top != bin->limit)) {
-        *++bin->top = block;
-    } else {
-        /* There is no memory for an array: the block goes to its slab. */
-        size_t offset;
-        hak_slab *slab = hak_slab_locate(block, hak_classes[class].order, &offset);
-        unsigned index = hak_block_index(&hak_classes[class], offset);
-        hak_slab_put(heap, slab, index / 64, 1ull << (index % 64));
-    }
-    hak_busy_end(hot);
-}
-
-/* From the hot path, which took a slot beyond the bin's limit. */
-static HAK_NOINLINE void hak_free_beyond(hak_heap *heap, void *block, unsigned class)
-{
-    hak_hot *hot = hak_busy_begin();
-    heap->hot.bins[class].top--;
-    hak_free_full(heap, block, class);
-    hak_busy_end(hot);
-}
-
 /* Any block, in a thread that is busy; `heap` is NULL where it has none. */
 static void hak_free_in(hak_heap *heap, void *block)
 {
     uint32_t tag = hak_tag_of(block);
-    if (tag >> HAK_TAG_OWNER_SHIFT != 0) {
-        unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
+    if (hak_tag_is_slab(tag)) {
         if (heap == NULL)
             hak_remote_post_one(block);
-        else if (tag >> HAK_TAG_OWNER_SHIFT == heap->owner)
-            hak_free_full(heap, block, class);
         else
-            hak_bin_take_foreign_hard(heap, class, block);
+            hak_bin_free_full(heap, (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT, block);
     } else if (tag == HAK_TAG_SPAN) {
         if (!hak_large_free(heap, block))
             hak_free_foreign(block, tag);
@@ -321,41 +291,19 @@ static void hak_free_in(hak_heap *heap, void *block)
     }
 }
 
-/* Spans, big blocks, what is not ours; and everything of a thread without a heap. */
-static HAK_NOINLINE void hak_free_rare(void *block)
+/* A block whose bin is full; spans, big blocks, what is not ours; and everything of a thread without a
+ * heap. */
+void hak_free_slow(void *block, hak_hot *hot)
 {
-    if (hak_unlikely(hak_heap_tls == &hak_heap_busy)) {
+    if (block == NULL)
+        return;
+    if (hak_unlikely(hot == &hak_heap_busy)) {
         hak_emergency_free(block);
         return;
     }
-    /* The heap before the tag: a heap taken over from a thread that has just ended must not find its
-     * number in a tag read earlier. */
-    hak_hot *hot;
     hak_heap *heap = hak_slow_begin(&hot);
     hak_free_in(heap, block);
     hak_slow_end(heap, hot);
-}
-
-void hak_free_slow(void *block, hak_hot *hot)
-{
-    uint64_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
-    /* Only a thread without a heap has a countdown below zero here. */
-    if (hak_likely(chunk < hak_chunk_map.end && hak_countdown(hot) >= 0)) {
-        hak_heap *heap = hak_heap_of(hot);
-        uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
-        uint32_t owner = tag >> HAK_TAG_OWNER_SHIFT;
-        unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-        if (hak_likely(owner != 0)) {
-            if (owner != heap->owner) {
-                hak_bin_take_foreign(heap, class, block);
-            } else {
-                hak_free_beyond(heap, block, class);
-            }
-            return;
-        }
-    }
-    if (block != NULL)
-        hak_free_rare(block);
 }
 
 HAK_EXPORT void hak_free(void *block)
@@ -383,7 +331,7 @@ size_t hak_usable(const void *block)
     if (block == NULL)
         return 0;
     uint32_t tag = hak_tag_of(block);
-    if (tag >> HAK_TAG_OWNER_SHIFT != 0)
+    if (hak_tag_is_slab(tag))
         return hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT].bytes;
     if (tag == HAK_TAG_SPAN)
         return hak_large_usable(block);
@@ -464,7 +412,7 @@ HAK_EXPORT void *hak_realloc(void *block, size_t size)
     /* A block that would lose less than half stays, as it may grow again. */
     if (size <= old && (size >= old / 2 || old <= 64))
         return block;
-    if (tag >> HAK_TAG_OWNER_SHIFT == 0)
+    if (!hak_tag_is_slab(tag))
         return hak_realloc_pages(block, tag, old, size);
     return hak_realloc_move(block, old, size);
 }

@@ -19,8 +19,8 @@ static void *hak_bin_nothing[3];
 #define HAK_REFILL_SLABS 8u
 #define HAK_REFILL_LEAST 8u
 #define HAK_BIN_CAP_LEAST 32u
-/* How many times out_bytes a thread may keep that puts foreign blocks to use. */
-#define HAK_FOREIGN_RAISE 64u
+/* Of out_bytes, of which one bin gets at most one. */
+#define HAK_LENT_SHARES 16u
 
 void hak_bins_init(hak_heap *heap)
 {
@@ -67,24 +67,34 @@ void hak_slab_list_remove(hak_slab_list *list, hak_slab *slab)
     slab->next = slab->prev = NULL;
 }
 
+/* Available or full, as the number of its used blocks says. */
+static void hak_slab_set_used(hak_slab *slab, unsigned used)
+{
+    bool full = used == slab->blocks;
+    slab->state = full ? HAK_SLAB_FULL : HAK_SLAB_AVAILABLE;
+    slab->due = (uint16_t)(full ? 1 : used);
+    slab->beyond = (uint16_t)(full ? used - 1 : 0);
+}
+
 void hak_slab_enlist(hak_heap *heap, hak_slab *slab)
 {
     hak_bin_back *back = &heap->back[slab->class];
-    if (slab->used < slab->blocks) {
-        slab->state = HAK_SLAB_AVAILABLE;
+    unsigned used = hak_slab_used(slab);
+    hak_slab_set_used(slab, used);
+    if (slab->state == HAK_SLAB_AVAILABLE) {
         /* Behind those that blocks came back to: memory that was never touched comes last. */
         hak_slab_list_append(&back->available, slab);
-        if (slab->used == 0)
+        if (used == 0)
             back->empties++;
     } else {
-        slab->state = HAK_SLAB_FULL;
         hak_slab_list_push(&back->full, slab);
     }
 }
 
 /* ---- Arrays ---------------------------------------------------------------------------------- */
 
-/* Slots of the array of size `size_index`: 16 << size_index, and one for the NULL under them. */
+/* Slots of the array of size `size_index`: 16 << size_index, one for the NULL under them, and one above that
+ * a spill may read. */
 static void **hak_array_take(hak_heap *heap, unsigned size_index)
 {
     void **array = heap->arrays_free[size_index];
@@ -92,7 +102,7 @@ static void **hak_array_take(hak_heap *heap, unsigned size_index)
         heap->arrays_free[size_index] = array[0];
         return array;
     }
-    size_t bytes = (((size_t)16 << size_index) + 1) * sizeof(void *);
+    size_t bytes = (((size_t)16 << size_index) + 2) * sizeof(void *);
     if (bytes > heap->arrays_left) {
         /* What is left is too small for anything but a first array: a few hundred bytes. */
         size_t room = hak_max_size(bytes, HAK_ARRAYS_BYTES);
@@ -153,15 +163,38 @@ static bool hak_bin_grow_array(hak_heap *heap, unsigned class, uint32_t cap)
     return true;
 }
 
-/* A bin that was refilled or full doubles its cap, up to what the knobs allow. False where it has no
- * array and there is no memory for one. */
-static bool hak_bin_grow(hak_heap *heap, unsigned class)
+/* What was lent to a bin is its own: the thread allocates from it. */
+static void hak_bin_earn(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    heap->lent_bytes -= (uint64_t)back->lent * hak_classes[class].bytes;
+    back->lent = 0;
+}
+
+/* A bin whose thread only frees into it is lent a cap: its share of out_bytes, as long as that lasts. */
+static uint32_t hak_bin_lend(hak_heap *heap, unsigned class, uint32_t more)
+{
+    hak_bin_back *back = &heap->back[class];
+    uint32_t bytes = hak_classes[class].bytes;
+    uint64_t share = heap->knobs.out_bytes / HAK_LENT_SHARES / bytes;
+    uint64_t left = (heap->knobs.out_bytes - heap->lent_bytes) / bytes;
+    if (heap->lent_bytes > heap->knobs.out_bytes)
+        return 0;
+    share = share > back->lent ? share - back->lent : back->lent == 0;
+    if (more > share)
+        more = (uint32_t)share;
+    if (more > left)
+        more = (uint32_t)left;
+    back->lent += more;
+    heap->lent_bytes += (uint64_t)more * bytes;
+    return more;
+}
+
+/* Raises a bin's cap, as far as the knobs and memory allow. False where it has no array after all. */
+static bool hak_bin_raise(hak_heap *heap, unsigned class, uint32_t cap)
 {
     hak_bin_back *back = &heap->back[class];
     uint32_t most = hak_bin_cap_max(heap, class);
-    if (hak_likely(back->cap >= most && back->base != NULL))
-        return true;
-    uint32_t cap = back->base == NULL ? heap->knobs.bin_start : back->cap * 2;
     if (cap > most)
         cap = most;
     if (back->base == NULL || cap > back->slots) {
@@ -171,6 +204,18 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
     if (cap > back->cap)
         hak_bin_set_cap(heap, class, cap);
     return true;
+}
+
+/* Doubles the cap of a bin that its thread allocates from. */
+static bool hak_bin_grow(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    if (hak_unlikely(back->lent != 0))
+        hak_bin_earn(heap, class);
+    if (hak_likely(back->cap >= hak_bin_cap_max(heap, class) && back->base != NULL))
+        return true;
+    uint32_t cap = back->cap * 2;
+    return hak_bin_raise(heap, class, cap < heap->knobs.bin_start ? heap->knobs.bin_start : cap);
 }
 
 /* ---- Slab to bin ----------------------------------------------------------------------------- */
@@ -205,7 +250,7 @@ static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
     if (fresh > 0 && slab->fresh == slab->blocks)
         hak_slab_carved(slab);
     uint32_t taken = want - left + fresh;
-    slab->used = (uint16_t)(slab->used + taken);
+    hak_slab_set_used(slab, hak_slab_used(slab) + taken);
     return taken;
 }
 
@@ -227,7 +272,6 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     hak_bin_back *back = &heap->back[class];
     hak_assert(hak_bin_count(heap, class) == 0);
     back->low = 0;
-    back->foreign = false;
     hak_heap_follow_policy(heap);
     hak_remote_drain(heap);
     if (!hak_bin_grow(heap, class))
@@ -253,11 +297,10 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
             if (slab == NULL)
                 break;
         }
-        if (slab->used == 0)
+        if (hak_slab_used(slab) == 0)
             back->empties--;
         got += hak_slab_take(slab, end - got, want - got);
-        if (slab->used == slab->blocks) {
-            slab->state = HAK_SLAB_FULL;
+        if (slab->state == HAK_SLAB_FULL) {
             hak_slab_list_remove(&back->available, slab);
             hak_slab_list_push(&back->full, slab);
         }
@@ -276,16 +319,16 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
 
 /* ---- Bin to slab ----------------------------------------------------------------------------- */
 
-/* A slab that was full has room again, or has run empty. */
-static HAK_NOINLINE void hak_slab_turn(hak_heap *heap, hak_slab *slab)
+/* A slab that was full has room again, or has run empty: it has `used` blocks left outside. */
+static HAK_NOINLINE void hak_slab_turn(hak_heap *heap, hak_slab *slab, unsigned used)
 {
     hak_bin_back *back = &heap->back[slab->class];
     if (slab->state == HAK_SLAB_FULL) {
-        slab->state = HAK_SLAB_AVAILABLE;
         hak_slab_list_remove(&back->full, slab);
         hak_slab_list_push(&back->available, slab);
     }
-    if (hak_unlikely(slab->used == 0)) {
+    hak_slab_set_used(slab, used);
+    if (hak_unlikely(used == 0)) {
         if (back->empties < heap->knobs.empty_slabs) {
             back->empties++;
             /* Last in line: fuller slabs first, so that this one may stay empty. */
@@ -301,13 +344,13 @@ static HAK_NOINLINE void hak_slab_turn(hak_heap *heap, hak_slab *slab)
 /* `count` blocks came back to a slab, in the given words of its bitmap. */
 HAK_INLINE void hak_slab_came_back(hak_heap *heap, hak_slab *slab, uint64_t words, uint32_t count)
 {
-    unsigned used = slab->used;
-    hak_assert(used >= count);
+    hak_assert(hak_slab_used(slab) >= count);
     slab->free_words |= words;
     slab->purged = false;
-    slab->used = (uint16_t)(used - count);
-    if (hak_unlikely(used == slab->blocks || used == count))
-        hak_slab_turn(heap, slab);
+    if (hak_likely(slab->due > count))
+        slab->due = (uint16_t)(slab->due - count);
+    else
+        hak_slab_turn(heap, slab, hak_slab_used(slab) - count);
 }
 
 void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
@@ -317,145 +360,133 @@ void hak_slab_put(hak_heap *heap, hak_slab *slab, unsigned word, uint64_t mask)
     hak_slab_came_back(heap, slab, 1ull << word, hak_popcount(mask));
 }
 
-static bool hak_bin_owns(const hak_heap *heap, const void *block)
+HAK_INLINE uint32_t hak_owner_of(const void *block)
 {
     uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
-    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
-    return tag >> HAK_TAG_OWNER_SHIFT == heap->owner;
+    /* Pairs: the relaxed stores of hak_tags_set. Only its own thread makes a heap an owner, or no longer one. */
+    return __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED) >> HAK_TAG_OWNER_SHIFT;
 }
 
-/* Blocks that follow each other in an array and lie in one word of one slab's bitmap, as neighbours
- * often do: one update for all. */
-typedef struct hak_run {
-    hak_slab *slab;
-    unsigned word;
-    uint32_t blocks;
-    uint64_t mask;
-} hak_run;
-
-HAK_INLINE hak_run hak_run_find(void *const *blocks, uint32_t i, uint32_t count,
-                                const hak_class_info *info)
+/* Posts other heaps' blocks: in one piece as many as follow each other in the array and lie in one word of
+ * a slab's bitmap. Returns how many. */
+static HAK_NOINLINE uint32_t hak_blocks_post(void *const *next, void *const *end)
 {
+    hak_slab *slab = hak_slab_of(*next);
+    uintptr_t start = (uintptr_t)slab->shared_start;
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[start >> HAK_CHUNK_SHIFT], __ATOMIC_RELAXED);
+    const hak_class_info *info = &hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT];
     size_t slab_bytes = HAK_CHUNK_BYTES << info->order;
-    size_t offset;
-    hak_run run;
-    run.slab = hak_slab_locate(blocks[i], info->order, &offset);
-    uintptr_t start = (uintptr_t)blocks[i] - offset;
-    unsigned index = hak_block_index(info, offset);
-    run.word = index / 64;
-    run.mask = 1ull << (index % 64);
-    uint32_t first = i;
-    for (i++; i < count; i++) {
-        offset = (uintptr_t)blocks[i] - start;
+    unsigned index = hak_block_index(info, (uintptr_t)*next - start);
+    unsigned word = index / 64;
+    uint64_t mask = 0;
+    uint32_t count = 0;
+    do {
+        mask |= 1ull << (index % 64);
+        count++;
+        if (++next == end)
+            break;
+        size_t offset = (uintptr_t)*next - start;
         if (offset >= slab_bytes)
             break;
         index = hak_block_index(info, offset);
-        if (index / 64 != run.word)
-            break;
-        run.mask |= 1ull << (index % 64);
-    }
-    run.blocks = i - first;
-    return run;
+    } while (index / 64 == word);
+    hak_remote_post(slab, word, mask);
+    return count;
 }
 
 /* Keeps a value in one register: compilers otherwise work an address out again for every field. */
 #define HAK_IN_REGISTER(x) __asm__("" : "+r"(x))
 
-/* Puts blocks back that are all this heap's own. Those that follow each other in one chunk, as neighbours
- * often do, take one update of the header, and of the bitmap one for each word. This loop is where the
- * time of a bulk free goes: a function of its own, for the registers' sake. `order` is a constant. */
-HAK_INLINE void hak_blocks_put(hak_heap *heap, void *const *next, void *const *end,
-                               uint64_t reciprocal, unsigned order)
+/* Puts blocks of one chunk back, `next` and those that follow: one update of the header, and of the bitmap
+ * one for each word. Returns the first that is not in the chunk. */
+static HAK_NOINLINE void *const *hak_blocks_put_run(hak_heap *heap, void *const *next,
+                                                    void *const *end, uint64_t reciprocal)
 {
+    void *const *first = next;
     uintptr_t block = (uintptr_t)*next;
+    uintptr_t chunk = block >> HAK_CHUNK_SHIFT;
+    hak_slab *slab = hak_slab_of((void *)block);
+    uintptr_t start = (uintptr_t)slab->start;
+    uint64_t words = 0;
+    uint64_t scaled = (block - start) * reciprocal;
+    bool more = true;
     do {
-        uintptr_t chunk = block >> HAK_CHUNK_SHIFT;
-        size_t offset;
-        hak_slab *slab = hak_slab_locate((void *)block, order, &offset);
-        HAK_IN_REGISTER(slab);
-        uintptr_t start = block - offset;
+        uint64_t word = scaled >> 38;
         uint64_t mask = 0;
-        uint32_t count = 0;
-        uint64_t scaled = offset * reciprocal;
-        unsigned word = (unsigned)(scaled >> 38);
-        for (;;) {
+        do {
             mask |= 1ull << ((scaled >> 32) & 63);
-            count++;
-            if (++next == end)
-                break;
+            next++;
             block = (uintptr_t)*next;
-            if (block >> HAK_CHUNK_SHIFT != chunk)
+            more = next != end && block >> HAK_CHUNK_SHIFT == chunk;
+            if (!more)
                 break;
-            scaled = (order == 0 ? block & (HAK_CHUNK_BYTES - 1) : block - start) * reciprocal;
-            if (scaled >> 38 == word)
-                continue;
-            hak_assert((slab->free_bits[word] & mask) == 0);
-            slab->free_bits[word] |= mask;
-            slab->free_words |= 1ull << word;
-            word = (unsigned)(scaled >> 38);
-            mask = 0;
-        }
+            scaled = (block - start) * reciprocal;
+        } while (scaled >> 38 == word);
         hak_assert((slab->free_bits[word] & mask) == 0);
         slab->free_bits[word] |= mask;
-        hak_slab_came_back(heap, slab, 1ull << word, count);
-    } while (next != end);
+        words |= 1ull << word;
+    } while (more);
+    hak_slab_came_back(heap, slab, words, (uint32_t)(next - first));
+    return next;
 }
 
-static HAK_NOINLINE void hak_blocks_put_chunk(hak_heap *heap, void *const *next, void *const *end,
-                                              uint64_t reciprocal)
-{
-    hak_blocks_put(heap, next, end, reciprocal, 0);
-}
+/* How near to each other blocks are taken for neighbours, and put back as a run. Further apart, runs are short
+ * and not to be predicted. */
+#define HAK_NEAR_BYTES ((uintptr_t)512)
 
-static HAK_NOINLINE void hak_blocks_put_chunks(hak_heap *heap, void *const *next, void *const *end,
-                                               uint64_t reciprocal, unsigned order)
+/* Puts blocks of a class back where they belong, and returns how many were other heaps'. This loop is where
+ * the time of a bulk free in random order goes, where no two that follow each other are neighbours.
+ * *end is read, whatever it holds. */
+static HAK_NOINLINE uint32_t hak_blocks_put(hak_heap *heap, void *const *next, void *const *end,
+                                            unsigned class)
 {
-    hak_blocks_put(heap, next, end, reciprocal, order);
-}
-
-/* The same where some of them may be other heaps', which are posted. Returns how many were. */
-static uint64_t hak_blocks_put_mixed(hak_heap *heap, void *const *blocks, uint32_t count,
-                                     const hak_class_info *info)
-{
-    uint64_t posted = 0;
-    for (uint32_t i = 0; i < count;) {
-        hak_run run = hak_run_find(blocks, i, count, info);
-        if (hak_bin_owns(heap, blocks[i])) {
-            hak_assert((run.slab->free_bits[run.word] & run.mask) == 0);
-            run.slab->free_bits[run.word] |= run.mask;
-            hak_slab_came_back(heap, run.slab, 1ull << run.word, run.blocks);
-        } else {
-            hak_remote_post(run.slab, run.word, run.mask);
-            posted += run.blocks;
+    const uint32_t *tags = hak_chunk_map.tags;
+    _Atomic(hak_slab *) *slabs = hak_slab_table;
+    uint64_t reciprocal = hak_classes[class].reciprocal;
+    uint32_t own = heap->owner << HAK_TAG_OWNER_SHIFT | class << HAK_CLASS_SHIFT;
+    uint32_t posted = 0;
+    do {
+        uintptr_t block = (uintptr_t)*next;
+        uintptr_t chunk = block >> HAK_CHUNK_SHIFT;
+        if (hak_unlikely(__atomic_load_n(&tags[chunk], __ATOMIC_RELAXED) != own)) {
+            uint32_t count = hak_blocks_post(next, end);
+            posted += count;
+            next += count;
+            continue;
         }
-        i += run.blocks;
-    }
+        if ((uintptr_t)next[1] - block + HAK_NEAR_BYTES <= 2 * HAK_NEAR_BYTES) {
+            next = hak_blocks_put_run(heap, next, end, reciprocal);
+            continue;
+        }
+        next++;
+        hak_slab *slab = atomic_load_explicit(&slabs[chunk], memory_order_relaxed);
+        HAK_IN_REGISTER(slab);
+        uint64_t scaled = (block - (uintptr_t)slab->start) * reciprocal;
+        uint64_t word = scaled >> 38;
+        hak_assert((slab->free_bits[word] >> ((scaled >> 32) & 63) & 1) == 0);
+        slab->free_bits[word] |= 1ull << ((scaled >> 32) & 63);
+        slab->free_words |= 1ull << word;
+        slab->purged = false;
+        if (hak_unlikely(--slab->due == 0))
+            hak_slab_turn(heap, slab, slab->beyond);
+    } while (next != end);
     return posted;
 }
 
-void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
+uint32_t hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
 {
     uint64_t begun = hak_prof_begin();
     hak_bin_back *back = &heap->back[class];
     hak_bin *bin = &heap->hot.bins[class];
-    const hak_class_info *info = &hak_classes[class];
     uint32_t have = hak_bin_count(heap, class);
     if (count > have)
         count = have;
     if (count == 0)
-        return;
+        return 0;
     void **blocks = back->base + 1;
-    uint64_t posted = 0;
-    if (back->foreign)
-        posted = hak_blocks_put_mixed(heap, blocks, count, info);
-    else if (info->order == 0)
-        hak_blocks_put_chunk(heap, blocks, blocks + count, info->reciprocal);
-    else
-        hak_blocks_put_chunks(heap, blocks, blocks + count, info->reciprocal, info->order);
+    uint32_t posted = hak_blocks_put(heap, blocks, blocks + count, class);
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
-    if (count == have)
-        back->foreign = false;
     if (back->low > have - count)
         back->low = have - count;
     hak_count(&back->spills, 1);
@@ -464,6 +495,7 @@ void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
         hak_count(&heap->count.remote_posted, posted);
     hak_trace(HAK_EVENT_SPILL, class, count);
     hak_prof_end(HAK_PROF_SPILL, begun);
+    return posted;
 }
 
 /* ---- Pages of free blocks -------------------------------------------------------------------- */
@@ -514,107 +546,81 @@ size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls)
 
 /* ---- Blocks of other heaps ------------------------------------------------------------------- */
 
-/* Bytes of other heaps' blocks in a bin, by looking at each. */
-static uint64_t hak_bin_foreign_bytes(hak_heap *heap, unsigned class)
-{
-    hak_bin_back *back = &heap->back[class];
-    uint32_t count = hak_bin_count(heap, class);
-    uint32_t foreign = 0;
-    for (uint32_t i = 1; i <= count; i++)
-        foreign += !hak_bin_owns(heap, back->base[i]);
-    back->foreign = foreign > 0;
-    return (uint64_t)foreign * hak_classes[class].bytes;
-}
-
 /* Posts other heaps' blocks in a bin, and closes the gaps that they leave. */
 static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
 {
-    uint64_t begun = hak_prof_begin();
     hak_bin_back *back = &heap->back[class];
-    const hak_class_info *info = &hak_classes[class];
-    uint32_t count = hak_bin_count(heap, class);
-    uint32_t kept = 0;
-    void **blocks = back->base + 1;
-    for (uint32_t i = 0; i < count;) {
-        if (hak_bin_owns(heap, blocks[i])) {
-            blocks[kept++] = blocks[i++];
-            continue;
-        }
-        hak_run run = hak_run_find(blocks, i, count, info);
-        hak_remote_post(run.slab, run.word, run.mask);
-        i += run.blocks;
+    void **end = heap->hot.bins[class].top + 1;
+    void **next = back->base + 1;
+    while (next != end && hak_owner_of(*next) == heap->owner)
+        next++;
+    if (next == end)
+        return;
+    uint64_t begun = hak_prof_begin();
+    uint32_t before = hak_bin_count(heap, class);
+    void **kept = next;
+    while (next != end) {
+        if (hak_owner_of(*next) == heap->owner)
+            *kept++ = *next++;
+        else
+            next += hak_blocks_post(next, end);
     }
-    heap->hot.bins[class].top = back->base + kept;
-    back->foreign = false;
-    if (back->low > kept)
-        back->low = kept;
-    hak_count(&heap->count.remote_posted, count - kept);
-    hak_trace(HAK_EVENT_POST, count - kept, class);
+    heap->hot.bins[class].top = kept - 1;
+    uint32_t left = hak_bin_count(heap, class);
+    if (back->low > left)
+        back->low = left;
+    hak_count(&heap->count.remote_posted, before - left);
+    hak_trace(HAK_EVENT_POST, before - left, class);
     hak_prof_end(HAK_PROF_POST, begun);
 }
 
 void hak_bins_post_foreign(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-        if (heap->back[c].foreign)
+        if (heap->back[c].base != NULL)
             hak_bin_post_foreign(heap, c);
-    heap->foreign_bytes = 0;
-}
-
-/* So much was taken in that it must be looked at. A thread that allocates as much as it takes in puts it
- * to use, and may keep more: most of it may be gone already. One that only frees may not. */
-static void hak_bins_foreign_bound(hak_heap *heap)
-{
-    uint64_t served = hak_heap_served(heap);
-    uint64_t most = heap->knobs.out_bytes * HAK_FOREIGN_RAISE;
-    bool in_use = served - heap->foreign_served >= heap->foreign_limit / 2;
-    heap->foreign_served = served;
-    if (!in_use) {
-        heap->foreign_limit = heap->knobs.out_bytes;
-    } else {
-        heap->foreign_limit = heap->foreign_limit * 2 < most ? heap->foreign_limit * 2 : most;
-        uint64_t held = 0;
-        for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
-            if (heap->back[c].foreign)
-                held += hak_bin_foreign_bytes(heap, c);
-        heap->foreign_bytes = held;
-        if (held <= heap->foreign_limit / 2)
-            return;
-    }
-    hak_bins_post_foreign(heap);
-}
-
-void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block)
-{
-    hak_bin *bin = &heap->hot.bins[class];
-    hak_hot *hot = hak_busy_begin();
-    if (bin->top == bin->limit)
-        hak_bin_make_room(heap, class);
-    if (bin->top == bin->limit) {
-        hak_remote_post_one(block);
-    } else {
-        *++bin->top = block;
-        heap->back[class].foreign = true;
-        heap->foreign_bytes += hak_classes[class].bytes;
-        if (heap->foreign_bytes > heap->foreign_limit)
-            hak_bins_foreign_bound(heap);
-    }
-    hak_busy_end(hot);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------------ */
 
-void hak_bin_make_room(hak_heap *heap, unsigned class)
+static void hak_bin_make_room(hak_heap *heap, unsigned class)
 {
     hak_bin_back *back = &heap->back[class];
     hak_heap_follow_policy(heap);
+    /* Whether the thread has allocated since the last time, at least half as much as it freed into this bin:
+     * what was freed will be used again. Else it would lie idle. */
+    uint64_t served = hak_heap_served(heap);
+    uint64_t bytes = (uint64_t)back->room_made * hak_classes[class].bytes;
+    bool in_use = back->base != NULL && served - back->served_when_full >= bytes / 2;
+    back->served_when_full = served;
     uint32_t cap = back->cap;
-    hak_bin_grow(heap, class);
+    if (in_use) {
+        hak_bin_grow(heap, class);
+    } else if (cap < hak_bin_cap_max(heap, class)) {
+        uint32_t more = cap == 0 ? heap->knobs.bin_start : cap;
+        more = hak_bin_lend(heap, class, more);
+        if (more > 0)
+            hak_bin_raise(heap, class, cap + more);
+    }
+    back->room_made = back->cap - cap;
     if (back->base == NULL || back->cap > cap)
         return;
     back->want /= 2;
-    uint32_t count = cap * heap->knobs.spill_percent / 100;
-    hak_bin_spill(heap, class, count > 0 ? count : 1);
+    uint32_t count = in_use ? cap * heap->knobs.spill_percent / 100 : cap;
+    back->room_made = count > 0 ? count : 1;
+    hak_bin_spill(heap, class, back->room_made);
+}
+
+void hak_bin_free_full(hak_heap *heap, unsigned class, void *block)
+{
+    hak_bin *bin = &heap->hot.bins[class];
+    hak_bin_make_room(heap, class);
+    if (hak_likely(bin->top != bin->limit)) {
+        *++bin->top = block;
+    } else {
+        void *blocks[] = {block, NULL};
+        hak_count(&heap->count.remote_posted, hak_blocks_put(heap, blocks, blocks + 1, class));
+    }
 }
 
 /* Never above what it holds: the hot path looks for a full bin by equality. */

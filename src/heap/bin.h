@@ -12,11 +12,12 @@
  * memory. */
 bool hak_bin_refill(hak_heap *heap, unsigned class);
 
-/* Makes room in a full bin: lets it grow, or moves its oldest blocks back to their slabs. */
-void hak_bin_make_room(hak_heap *heap, unsigned class);
+/* A block whose bin is full or was never used: lets the bin grow, or moves its oldest blocks back to their
+ * slabs, those of other heaps too; or puts the block itself where it belongs. */
+void hak_bin_free_full(hak_heap *heap, unsigned class, void *block);
 
-/* Moves the oldest `count` blocks of a bin back to their slabs. */
-void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
+/* Moves the oldest `count` blocks of a bin back to their slabs. Returns how many were other heaps'. */
+uint32_t hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
 
 HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
 {
@@ -24,26 +25,7 @@ HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
     return base == NULL ? 0 : (uint32_t)(heap->hot.bins[class].top - base);
 }
 
-/* Takes a block of another heap's slab into a bin, for reuse; posts to their owners what is more than
- * out_bytes allows. */
-void hak_bin_take_foreign_hard(hak_heap *heap, unsigned class, void *block);
-
-HAK_INLINE void hak_bin_take_foreign(hak_heap *heap, unsigned class, void *block)
-{
-    hak_bin *bin = &heap->hot.bins[class];
-    void **top = bin->top;
-    uint64_t bytes = heap->foreign_bytes + hak_classes[class].bytes;
-    if (hak_unlikely(top == bin->limit || bytes > heap->foreign_limit)) {
-        hak_bin_take_foreign_hard(heap, class, block);
-        return;
-    }
-    bin->top = top + 1;
-    top[1] = block;
-    heap->back[class].foreign = true;
-    heap->foreign_bytes = bytes;
-}
-
-/* Spills the bins that may hold blocks of other heaps. */
+/* Posts what the bins hold of other heaps' blocks. */
 void hak_bins_post_foreign(hak_heap *heap);
 
 /* Notes how little each bin holds: what it never fell below is not needed. */

@@ -472,7 +472,8 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     slab->free_bits = maps != NULL ? maps->free_bits : slab->free_inline;
     slab->remote_bits = maps != NULL ? maps->remote_bits : slab->remote_inline;
     slab->free_words = 0;
-    slab->used = 0;
+    slab->due = 0;
+    slab->beyond = 0;
     slab->fresh = 0;
     slab->blocks = info->blocks;
     slab->class = (uint8_t) class;
@@ -480,8 +481,10 @@ hak_slab *hak_slab_new(unsigned class, hak_heap *heap)
     slab->words = (uint8_t)words;
     slab->state = HAK_SLAB_AVAILABLE;
     slab->purged = false;
-    for (unsigned i = 0; i < info->chunks; i++)
-        slab[i].lead = (uint8_t)i;
+    slab->shared_start = slab->start;
+    size_t chunk = (uintptr_t)slab->start >> HAK_CHUNK_SHIFT;
+    for (size_t i = 0; i < info->chunks; i++)
+        atomic_store_explicit(&hak_slab_table[chunk + i], slab, memory_order_relaxed);
     atomic_store_explicit(&slab->owner, heap, memory_order_release);
     hak_slab_tag(slab, heap->owner);
     /* Mail of the slab that was here before may still lie with the orphans, and until it is passed on
@@ -501,7 +504,7 @@ void hak_slab_delete_locked(hak_slab *slab)
     const hak_class_info *info = &hak_classes[slab->class];
     hak_superslab *s = slab->superslab;
     unsigned first = (unsigned)(slab - s->slabs);
-    hak_assert(slab->used == 0);
+    hak_assert(hak_slab_used(slab) == 0);
     hak_tags_set(slab->start, info->chunks, 0);
     if (slab->fresh == slab->blocks)
         atomic_fetch_sub_explicit(&hak_carved_bytes, HAK_CHUNK_BYTES << slab->order,

@@ -25,19 +25,16 @@ HAK_INLINE hak_superslab *hak_superslab_of(const void *address)
                                 memory_order_acquire);
 }
 
-/* The slab that a block of ours lies in, and the block's offset in it, without a look at the owner's line,
- * which other threads had better leave alone. The tag must have said that it is a slab; `order` is that
- * of its class. */
-HAK_INLINE hak_slab *hak_slab_locate(const void *block, unsigned order, size_t *offset)
+/* The slab of each chunk that lies in one, as many as the chunk map covers. */
+extern _Atomic(hak_slab *) *hak_slab_table;
+
+/* The slab of a block of ours. The tag must have said that there is one. */
+HAK_INLINE hak_slab *hak_slab_of(const void *block)
 {
-    hak_superslab *s = hak_superslab_of(block);
-    hak_slab *slab = &s->slabs[((uintptr_t)block >> HAK_CHUNK_SHIFT) & (HAK_SUPERSLAB_CHUNKS - 1)];
-    *offset = (uintptr_t)block & (HAK_CHUNK_BYTES - 1);
-    if (order > 0) {
-        *offset += (size_t)slab->lead << HAK_CHUNK_SHIFT;
-        slab -= slab->lead;
-    }
-    return slab;
+    /* Pairs: the store in hak_slab_new. Who has a block got it from the slab's owner, and with it what was
+     * written before. */
+    return atomic_load_explicit(&hak_slab_table[(uintptr_t)block >> HAK_CHUNK_SHIFT],
+                                memory_order_relaxed);
 }
 
 /* A fresh slab of `class` for `heap`: its header filled, its chunks tagged. NULL without memory. */

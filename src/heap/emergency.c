@@ -143,7 +143,7 @@ void hak_emergency_free(void *block)
     uint32_t tag = chunk < hak_chunk_map.end
                        ? __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED)
                        : 0;
-    if (tag >> HAK_TAG_OWNER_SHIFT != 0) {
+    if (hak_tag_is_slab(tag)) {
         /* Posting takes no lock, even to oneself. */
         hak_remote_post_one(block);
         return;

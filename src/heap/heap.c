@@ -13,18 +13,17 @@
 #include "os/os.h"
 #include "policy/policy.h"
 
-/* Of a tag that is no slab's. */
-#define HAK_TAG_OF_NOBODY ((uint64_t)UINT32_MAX << 32)
 /* Bits of the count of heartbeats at whose change bins are looked at, and trimmed; and what a heartbeat
  * counts that a tiny or mid request met. */
 #define HAK_BEAT_BINS 16u
 #define HAK_BEATS_WATCH 256u
 #define HAK_BEATS_TRIM 2048u
 
-/* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins. */
-hak_hot hak_heap_none = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
-hak_hot hak_heap_busy = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
-hak_hot hak_heap_gone = {.countdown = -1, .tag = HAK_TAG_OF_NOBODY};
+/* Their countdown is below zero from the start, so that even malloc(0) never gets to their bins; and these
+ * are full, with no room at all. */
+hak_hot hak_heap_none = {.countdown = -1};
+hak_hot hak_heap_busy = {.countdown = -1};
+hak_hot hak_heap_gone = {.countdown = -1};
 __thread hak_hot *hak_heap_tls = &hak_heap_none;
 
 hak_lock hak_heaps_lock = HAK_LOCK_INIT(HAK_RANK_HEAPS);
@@ -100,7 +99,6 @@ static hak_heap *hak_heap_take(void)
         if (heap != NULL) {
             heap->owner = hak_heaps_next_owner++;
             heap->random = heap->owner;
-            heap->hot.tag = (uint64_t)heap->owner << HAK_TAG_OWNER_SHIFT;
             heap->knobs.generation = UINT64_MAX;
             hak_bins_init(heap);
             heap->next_all = hak_heaps_all;
@@ -315,7 +313,6 @@ void hak_heap_follow_policy(hak_heap *heap)
         .empty_slabs = (uint32_t)value[HAK_KNOB_EMPTY_SLABS],
     };
     hak_trace(HAK_EVENT_POLICY, generation, heap->owner);
-    heap->foreign_limit = heap->knobs.out_bytes;
     hak_heap_lower_caps(heap);
     hak_large_flush(heap, heap->knobs.large_slot_bytes);
 }

@@ -4,10 +4,10 @@
  * whole state of the hot path is one line of the heap, one bin, and one word of the chunk map:
  *
  *   malloc   size -> bin by arithmetic; bytes off the countdown; pop the bin's array
- *   free     address -> tag by one load; tag ^ own tag -> bin; push the bin's array
+ *   free     address -> tag by one load; its class -> bin; push the bin's array
  *
  * What is not the common case fails one of the tests that are there anyway (size, countdown, empty
- * bin, full bin, foreign tag) and goes to the slow path with nothing done. Takes no lock, makes no
+ * bin, full bin) and goes to the slow path with nothing done. Takes no lock, makes no
  * system call, reads no clock. tests/golden/ counts its instructions, loads, stores and branches.
  */
 #ifndef HAK_HEAP_HOT_H
@@ -19,9 +19,11 @@
 #define HAK_TINY_MAX 1024u
 #define HAK_CLASS_SHIFT 4
 #define HAK_CLASS_COUNT 113 /* 0 unused; 1..64 tiny; 65..104 mid; 105..112 learned */
-#define HAK_CLASS_OFFSET_MAX ((HAK_CLASS_COUNT - 1u) << HAK_CLASS_SHIFT)
 
 #define HAK_CHUNK_SHIFT 16 /* granule of the chunk map: 64 KiB */
+/* A tag: the owner's number, and in these bits the class's offset into the bins. */
+#define HAK_TAG_OWNER_SHIFT 12
+#define HAK_TAG_CLASS_MASK ((1u << HAK_TAG_OWNER_SHIFT) - 1)
 
 /* A stack of pointers to free blocks, outside user memory. top points at the last one pushed; under
  * the first one lies a NULL, so that an empty bin needs no bound; limit is where top stands when the
@@ -34,7 +36,6 @@ typedef struct hak_bin {
 /* The head of a heap: what the hot path touches. */
 typedef struct hak_hot {
     int64_t countdown; /* bytes until the next heartbeat */
-    uint64_t tag;      /* of this heap's slabs, with class 0 */
     hak_bin bins[HAK_CLASS_COUNT];
 } hak_hot;
 
@@ -121,25 +122,6 @@ HAK_INLINE void **hak_bin_pop_slot(hak_bin *bin)
     return top;
 }
 
-/* Sets *full where top stood at the limit: the slot returned is then not the bin's to write. */
-HAK_INLINE void **hak_bin_push_slot(hak_bin *bin, bool *full)
-{
-    void **top;
-#if defined(HAK_HOT_ASM)
-    __asm__("movq %[bin], %[top]\n\t"
-            "addq $8, %[bin]\n\t"
-            "cmpq %H[bin], %[top]"
-            : [top] "=&r"(top), [bin] "+o"(*bin), "=@cce"(*full)
-            :
-            : "cc");
-#else
-    top = bin->top;
-    bin->top = top + 1;
-    *full = top == bin->limit;
-#endif
-    return top + 1;
-}
-
 HAK_INLINE hak_bin *hak_bin_at(hak_hot *heap, size_t offset)
 {
     return (hak_bin *)(void *)((char *)heap->bins + offset);
@@ -164,8 +146,9 @@ HAK_INLINE void *hak_hot_alloc(size_t size, void *(*slow)(size_t, hak_hot *))
     return block;
 }
 
-/* hak_free_slow finds the top of the bin one slot too high where the block is this heap's own: the
- * bin was full. */
+/* Into the bin of its class, whoever owns the block: that is looked at when the bin spills. What is not in
+ * slabs has the tag's class 0, whose bin is always full, as are all bins of a thread without a heap.
+ * Nothing is changed before a slow path is taken. */
 HAK_INLINE void hak_hot_free(void *block)
 {
     hak_hot *heap = hak_heap_tls;
@@ -174,20 +157,16 @@ HAK_INLINE void hak_hot_free(void *block)
         hak_free_slow(block, heap);
         return;
     }
-    /* Pairs: the relaxed stores of hak_tags_set. The tag of a live block changes only between owners
-     * that are both not this heap, or from this heap's own number by this very thread. */
-    uint64_t offset = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED) ^ heap->tag;
-    if (hak_unlikely(offset > HAK_CLASS_OFFSET_MAX)) {
+    /* Pairs: the relaxed stores of hak_tags_set. The class of a live block's tag never changes. */
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
+    hak_bin *bin = hak_bin_at(heap, tag & HAK_TAG_CLASS_MASK);
+    void **top = bin->top;
+    if (hak_unlikely(top == bin->limit)) {
         hak_free_slow(block, heap);
         return;
     }
-    bool full;
-    void **slot = hak_bin_push_slot(hak_bin_at(heap, offset), &full);
-    if (hak_unlikely(full)) {
-        hak_free_slow(block, heap);
-        return;
-    }
-    *slot = block;
+    top[1] = block;
+    bin->top = top + 1;
 }
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 /* Under an address-space limit the tables must be small: low, and covering little. */
 #define HAK_REGION_TIGHT_LOW_BYTES ((uint64_t)8 << 30)
 #define HAK_REGION_TIGHT_SPREAD_BYTES ((uint64_t)8 << 30)
-#define HAK_REGION_TIGHT_COVER_BYTES ((uint64_t)64 << 30)
+#define HAK_REGION_TIGHT_COVER_BYTES ((uint64_t)32 << 30)
 /* Where the low addresses are taken (a sanitizer's shadow): above them, at the price of larger
  * tables, which are address space only. */
 #define HAK_REGION_HIGH_BYTES ((uint64_t)0x2000 << 32)
@@ -19,6 +19,7 @@
 
 hak_chunk_map_view hak_chunk_map;
 _Atomic(hak_superslab *) *hak_superslab_table;
+_Atomic(hak_slab *) *hak_slab_table;
 
 static struct {
     char *next; /* the first superslab not yet taken, in the piece reserved last */
@@ -29,21 +30,33 @@ static struct {
     uint64_t mapped;
 } hak_region;
 
+/* The tables by address: one entry for each so many bytes of the address space. Read-only zeros until they
+ * are committed. */
+enum { HAK_TABLE_TAGS, HAK_TABLE_SLABS, HAK_TABLE_SUPERSLABS, HAK_TABLES };
+static struct {
+    const unsigned shift;
+    const unsigned entry_bytes;
+    void *start;
+} hak_tables[HAK_TABLES] = {
+    [HAK_TABLE_TAGS] = {HAK_CHUNK_SHIFT, sizeof(uint32_t), NULL},
+    [HAK_TABLE_SLABS] = {HAK_CHUNK_SHIFT, sizeof(void *), NULL},
+    [HAK_TABLE_SUPERSLABS] = {HAK_SUPERSLAB_SHIFT, sizeof(void *), NULL},
+};
+
 /* Makes the tables' entries for [start, end) writable. */
 static bool hak_region_commit_tables(uintptr_t start, uintptr_t end)
 {
-    uintptr_t tags = (uintptr_t)hak_chunk_map.tags;
-    uintptr_t first =
-        hak_round_down(tags + (start >> HAK_CHUNK_SHIFT) * sizeof(uint32_t), hak_os_page_bytes);
-    uintptr_t last =
-        hak_round_up(tags + (end >> HAK_CHUNK_SHIFT) * sizeof(uint32_t), hak_os_page_bytes);
-    if (!hak_os_commit((void *)first, last - first))
-        return false;
-    uintptr_t table = (uintptr_t)hak_superslab_table;
-    first =
-        hak_round_down(table + (start >> HAK_SUPERSLAB_SHIFT) * sizeof(void *), hak_os_page_bytes);
-    last = hak_round_up(table + (end >> HAK_SUPERSLAB_SHIFT) * sizeof(void *), hak_os_page_bytes);
-    return hak_os_commit((void *)first, last - first);
+    for (unsigned t = 0; t < HAK_TABLES; t++) {
+        uintptr_t table = (uintptr_t)hak_tables[t].start;
+        size_t bytes = hak_tables[t].entry_bytes;
+        uintptr_t first =
+            hak_round_down(table + (start >> hak_tables[t].shift) * bytes, hak_os_page_bytes);
+        uintptr_t last =
+            hak_round_up(table + (end >> hak_tables[t].shift) * bytes, hak_os_page_bytes);
+        if (!hak_os_commit((void *)first, last - first))
+            return false;
+    }
+    return true;
 }
 
 /* Reserves a piece at `at`, with its part of the tables. */
@@ -70,31 +83,36 @@ static uint64_t hak_region_place(uint64_t low, uint64_t spread, uint64_t seed)
     return low + hak_round_down(seed % spread, HAK_SUPERSLAB_BYTES);
 }
 
+static void hak_region_untables(uint64_t cover)
+{
+    for (unsigned t = 0; t < HAK_TABLES; t++) {
+        if (hak_tables[t].start != NULL)
+            hak_os_unmap(hak_tables[t].start,
+                         (size_t)(cover >> hak_tables[t].shift) * hak_tables[t].entry_bytes);
+        hak_tables[t].start = NULL;
+    }
+    hak_chunk_map = (hak_chunk_map_view){0};
+    hak_slab_table = NULL;
+    hak_superslab_table = NULL;
+}
+
 static bool hak_region_tables(uint64_t cover)
 {
-    size_t tag_bytes = (size_t)(cover >> HAK_CHUNK_SHIFT) * sizeof(uint32_t);
-    size_t table_bytes = (size_t)(cover >> HAK_SUPERSLAB_SHIFT) * sizeof(void *);
-    uint32_t *tags = hak_os_reserve_zeros(tag_bytes);
-    if (tags == NULL)
-        return false;
-    hak_superslab_table = hak_os_reserve_zeros(table_bytes);
-    if (hak_superslab_table == NULL) {
-        hak_os_unmap(tags, tag_bytes);
-        return false;
+    for (unsigned t = 0; t < HAK_TABLES; t++) {
+        hak_tables[t].start = hak_os_reserve_zeros((size_t)(cover >> hak_tables[t].shift) *
+                                                   hak_tables[t].entry_bytes);
+        if (hak_tables[t].start == NULL) {
+            hak_region_untables(cover);
+            return false;
+        }
     }
     hak_region.cover = cover;
-    hak_chunk_map.tags = tags;
+    hak_slab_table = hak_tables[HAK_TABLE_SLABS].start;
+    hak_superslab_table = hak_tables[HAK_TABLE_SUPERSLABS].start;
+    hak_chunk_map.tags = hak_tables[HAK_TABLE_TAGS].start;
     /* No other thread reads the view before its first block, which it gets through the lock. */
     hak_chunk_map.end = cover >> HAK_CHUNK_SHIFT;
     return true;
-}
-
-static void hak_region_untables(void)
-{
-    hak_os_unmap(hak_chunk_map.tags, (hak_region.cover >> HAK_CHUNK_SHIFT) * sizeof(uint32_t));
-    hak_os_unmap(hak_superslab_table, (hak_region.cover >> HAK_SUPERSLAB_SHIFT) * sizeof(void *));
-    hak_chunk_map = (hak_chunk_map_view){0};
-    hak_superslab_table = NULL;
 }
 
 /* Tries random places in [low, low + spread); the step shrinks where so much can't be had. */
@@ -112,7 +130,7 @@ static bool hak_region_start(uint64_t cover, uint64_t low, uint64_t spread, uint
         if (i % 4 == 3 && hak_region.step > HAK_SUPERSLAB_BYTES * 4)
             hak_region.step /= 4;
     }
-    hak_region_untables();
+    hak_region_untables(cover);
     return false;
 }
 

@@ -42,9 +42,8 @@ void hak_remote_post_one(void *block)
     uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
     unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
     const hak_class_info *info = &hak_classes[class];
-    size_t offset;
-    hak_slab *slab = hak_slab_locate(block, info->order, &offset);
-    unsigned index = hak_block_index(info, offset);
+    hak_slab *slab = hak_slab_of(block);
+    unsigned index = hak_block_index(info, (size_t)((char *)block - slab->shared_start));
     hak_remote_post(slab, index / 64, 1ull << (index % 64));
 }
 
@@ -68,7 +67,7 @@ static uint32_t hak_remote_collect(hak_heap *heap, hak_slab *slab)
 {
     uint32_t blocks = 0;
     unsigned words = slab->words;
-    unsigned used = slab->used;
+    unsigned used = hak_slab_used(slab);
     for (unsigned w = 0; w < words && used > 0; w++) {
         /* Sequentially consistent like the exchange of `mailed` before it: were it to read the bits as
          * they were earlier, a poster that saw the flag still set would have told nobody. */
@@ -119,7 +118,7 @@ static uint64_t hak_mailbox_drain(hak_heap *heap, uint64_t *slabs)
         if (atomic_load_explicit(&slab->owner, memory_order_acquire) == heap) {
             if (slab->state != HAK_SLAB_NONE) {
                 blocks += hak_remote_collect(heap, slab);
-                if (heap == &hak_orphans && slab->used == 0)
+                if (heap == &hak_orphans && hak_slab_used(slab) == 0)
                     hak_orphan_delete_locked(slab);
             }
         } else if (atomic_exchange_explicit(&slab->mailed, 1, memory_order_seq_cst) == 0) {
@@ -198,7 +197,7 @@ unsigned hak_orphans_leave(hak_heap *heap)
             for (hak_slab *slab = lists[l]->head; slab != NULL;) {
                 hak_slab *next = slab->next;
                 hak_slab_list_remove(lists[l], slab);
-                if (slab->used == 0) {
+                if (hak_slab_used(slab) == 0) {
                     hak_slab_delete_locked(slab);
                 } else {
                     hak_slab_tag(slab, HAK_OWNER_ORPHAN);
@@ -238,7 +237,7 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
     hak_slab *slab = back->available.head;
     if (slab != NULL) {
         hak_slab_list_remove(&back->available, slab);
-        if (slab->used == 0)
+        if (hak_slab_used(slab) == 0)
             back->empties--;
         hak_orphans_counted(class, -1);
         /* Pairs: the acquire loads of posters and drains. */
@@ -248,7 +247,7 @@ hak_slab *hak_orphans_adopt(hak_heap *heap, unsigned class)
     hak_lock_drop(&hak_central_lock);
     if (slab != NULL) {
         hak_count(&heap->count.adopted, 1);
-        hak_trace(HAK_EVENT_ADOPT, class, (uint64_t)(slab->blocks - slab->used));
+        hak_trace(HAK_EVENT_ADOPT, class, (uint64_t)(slab->blocks - hak_slab_used(slab)));
     }
     return slab;
 }
@@ -271,7 +270,7 @@ size_t hak_orphans_tidy(bool purge)
             hak_slab *next = slab->next;
             if (hak_remote_any(slab))
                 hak_orphan_collect_locked(slab);
-            if (slab->used == 0)
+            if (hak_slab_used(slab) == 0)
                 hak_orphan_delete_locked(slab);
             slab = next;
         }

@@ -37,14 +37,19 @@
 #define HAK_UNIT_WORDS (HAK_SUPERSLAB_UNITS / 64)
 #define HAK_CHUNK_UNITS (HAK_SUPERSLAB_UNITS / HAK_SUPERSLAB_CHUNKS)
 
-/* Tags: owner << 12 | offset of the class. Owner 0 is nobody: tag 0 is foreign memory, HAK_TAG_SPAN a
- * chunk of spans. Owner 1 is nobody in particular: the slabs of heaps whose thread has ended. */
-#define HAK_TAG_OWNER_SHIFT 12
-#define HAK_TAG_CLASS_MASK ((1u << HAK_TAG_OWNER_SHIFT) - 1)
-#define HAK_TAG_SPAN 0xFF0u
+/* Owners in tags. 0 is nobody: tag 0 is foreign memory. The slabs of heaps whose thread has ended are
+ * nobody's in particular. Chunks of spans have an owner's number that no heap gets, and class 0. */
 #define HAK_OWNER_ORPHAN 1u
 #define HAK_OWNER_FIRST 2u
-#define HAK_OWNER_MAX ((1u << (32 - HAK_TAG_OWNER_SHIFT)) - 2)
+#define HAK_OWNER_SPAN ((1u << (32 - HAK_TAG_OWNER_SHIFT)) - 1)
+#define HAK_OWNER_MAX (HAK_OWNER_SPAN - 1)
+#define HAK_TAG_SPAN (HAK_OWNER_SPAN << HAK_TAG_OWNER_SHIFT)
+
+/* Whether a tag is a slab's: only those have a class. */
+HAK_INLINE bool hak_tag_is_slab(uint32_t tag)
+{
+    return (tag & HAK_TAG_CLASS_MASK) != 0;
+}
 
 typedef struct hak_heap hak_heap;
 typedef struct hak_slab hak_slab;
@@ -67,7 +72,8 @@ struct hak_slab {
     char *start;
     uint64_t *free_bits; /* blocks below `fresh` that may be given out */
     uint64_t free_words; /* which words of free_bits are not 0 */
-    uint16_t used;       /* blocks not in the slab: live, in a bin, or posted and not yet drained */
+    uint16_t due;        /* blocks that may come back before the slab turns: see hak_slab_used */
+    uint16_t beyond;     /* blocks that are used beside those */
     uint16_t fresh;      /* the first block that was never given out */
     uint16_t blocks;
     uint8_t class;
@@ -81,14 +87,22 @@ struct hak_slab {
     _Atomic(hak_heap *) owner HAK_ALIGNED(HAK_CACHE_LINE);
     _Atomic(hak_slab *) mail_next;
     _Atomic uint32_t mailed;
-    uint8_t lead;                  /* chunks between this one and the slab's first */
     _Atomic uint64_t *remote_bits; /* blocks freed by other heaps, not yet drained */
+    char *shared_start;            /* the same as `start`, for other threads */
 
     uint64_t free_inline[HAK_INLINE_WORDS] HAK_ALIGNED(HAK_CACHE_LINE);
     _Atomic uint64_t remote_inline[HAK_INLINE_WORDS] HAK_ALIGNED(HAK_CACHE_LINE);
 };
 _Static_assert(offsetof(hak_slab, owner) == HAK_CACHE_LINE, "owner's and shared data share a line");
 _Static_assert(sizeof(hak_slab) == 384, "a slab header is six lines");
+
+/* Blocks not in the slab: live, in a bin, or posted and not yet drained. Kept in two parts, so that who
+ * puts one back finds with one decrement whether the slab turns: one that is available when its last
+ * block comes back (all are due, none beyond), a full one at the first (one is due). */
+HAK_INLINE unsigned hak_slab_used(const hak_slab *slab)
+{
+    return (unsigned)slab->due + slab->beyond;
+}
 
 /* Bitmaps of slabs with more blocks than the header holds; kept in a list when not in use. */
 typedef struct hak_bitmaps {
@@ -139,9 +153,11 @@ typedef struct hak_bin_back {
     uint32_t low;     /* the least it was seen to hold at a heartbeat since the last trim */
     uint32_t want;    /* blocks that the next refill brings */
     uint16_t empties; /* empty slabs kept */
-    bool foreign;     /* may hold blocks that other heaps own */
+    uint32_t lent;    /* blocks of the cap that count in lent_bytes */
     hak_slab_list available;
     hak_slab_list full;
+    uint64_t served_when_full; /* bytes that the heap had served when the bin was last full */
+    uint32_t room_made;        /* how many blocks it could take then */
     uint64_t refills;
     uint64_t refill_blocks;
     uint64_t spills;
@@ -192,10 +208,7 @@ struct hak_heap {
     uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
-    uint64_t
-        foreign_bytes; /* of other heaps' blocks taken in since they were last counted, and before */
-    uint64_t foreign_limit; /* where they are counted anew; bytes served when that was last done */
-    uint64_t foreign_served;
+    uint64_t lent_bytes;  /* of caps of bins that take in more than the thread allocates */
     uint64_t large_bytes; /* in the slots below */
     uint8_t large_count[HAK_LARGE_CLASSES];
     hak_large_slots large[HAK_LARGE_CLASSES];

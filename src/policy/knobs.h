@@ -26,12 +26,13 @@
     X(REFILL_PERCENT, refill_percent, percent, 50, 1, 100, 50, 50,                                 \
       "How much of its cap a bin is filled to when it runs empty")                                 \
     X(SPILL_PERCENT, spill_percent, percent, 50, 1, 100, 50, 50,                                   \
-      "How much of its cap a full bin gives back to its slabs")                                    \
+      "How much of its cap a full bin gives back to its slabs; all where the thread only frees")   \
     X(HEARTBEAT_BYTES, heartbeat_bytes, bytes, HAK_KiB(512), HAK_KiB(4), HAK_GiB(1), HAK_KiB(512), \
       HAK_KiB(512), "Bytes served by a thread between two heartbeats (housekeeping)")              \
     X(OUT_BYTES, out_bytes, bytes, HAK_KiB(32), 0, HAK_MiB(64), HAK_KiB(32), HAK_KiB(32),          \
-      "Bytes of other threads' freed blocks that a thread keeps for reuse before it posts them; "  \
-      "up to 64 times as much where the thread puts them to use")                                  \
+      "Bytes of blocks that a thread keeps which only frees, and allocates none of their sizes; "  \
+      "a "                                                                                         \
+      "16th of it of each size")                                                                   \
     X(EMPTY_SLABS, empty_slabs, count, 1, 0, 64, 0, 1,                                             \
       "Empty slabs of a class that a thread keeps for itself")                                     \
     X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(16), 0, HAK_GiB(16), 0, HAK_MiB(16),      \

@@ -37,7 +37,7 @@ static void spill_everything(unsigned class, unsigned stride)
     hak_bin_spill(heap, class, hak_bin_count(heap, class));
     assert_int_equal(hak_bin_count(heap, class), 0);
     for (hak_slab *s = heap->back[class].available.head; s != NULL; s = s->next) {
-        assert_int_equal(s->used, 0);
+        assert_int_equal(hak_slab_used(s), 0);
         unsigned free = 0;
         for (unsigned w = 0; w < s->words; w++) {
             free += (unsigned)__builtin_popcountll(s->free_bits[w]);
@@ -129,25 +129,28 @@ static void an_array_that_grew_is_not_used_again(void **state)
 
 /* ---- Blocks of other heaps */
 
-static void foreign_blocks_are_kept_without_bound(void **state)
+static void a_thread_that_only_frees_keeps_blocks_without_bound(void **state)
 {
     (void)state;
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
-    unsigned class = 16;
-    for (unsigned i = 0; i < many; i++)
-        blocks[i] = pop(owner, class);
-    for (unsigned i = 0; i < many; i++) {
-        hak_bin_take_foreign(freer, class, blocks[i]);
-        assert_true(freer->foreign_bytes <= freer->knobs.out_bytes);
-        assert_true((size_t)hak_bin_count(freer, class) * 256 <= freer->knobs.out_bytes);
+    size_t held = 0;
+    unsigned posted = 0;
+    for (unsigned class = 1; class < HAK_LEARNED_FIRST; class ++) {
+        for (unsigned i = 0; i < 100; i++)
+            blocks[i] = pop(owner, class);
+        for (unsigned i = 0; i < 100; i++)
+            push(freer, class, blocks[i]);
+        held += (size_t)hak_bin_count(freer, class) * hak_classes[class].bytes;
+        posted += 100 - hak_bin_count(freer, class);
+        assert_true(held <= freer->knobs.out_bytes);
     }
-    assert_true(freer->count.remote_posted > 0);
+    assert_true(freer->lent_bytes >= freer->knobs.out_bytes / 2);
+    assert_int_equal(freer->count.remote_posted, posted);
     hak_bins_post_foreign(freer);
-    assert_int_equal(hak_bin_count(freer, class), 0);
-    assert_int_equal(freer->count.remote_posted, many);
+    assert_int_equal(freer->count.remote_posted, 100 * (HAK_LEARNED_FIRST - 1));
     hak_remote_drain(owner);
-    assert_int_equal(owner->count.remote_drained, many);
+    assert_int_equal(owner->count.remote_drained, 100 * (HAK_LEARNED_FIRST - 1));
 }
 
 static void posting_takes_blocks_that_are_its_own(void **state)
@@ -161,13 +164,14 @@ static void posting_takes_blocks_that_are_its_own(void **state)
         own[i] = pop(freer, class);
     for (unsigned i = 0; i < 20; i++) {
         push(freer, class, own[i]);
-        hak_bin_take_foreign(freer, class, pop(owner, class));
+        push(freer, class, pop(owner, class));
     }
     uint32_t before = hak_bin_count(freer, class);
+    uint64_t posted_before = freer->count.remote_posted;
     hak_bins_post_foreign(freer);
-    assert_int_equal(hak_bin_count(freer, class), before - freer->count.remote_posted);
+    assert_int_equal(hak_bin_count(freer, class),
+                     before - (freer->count.remote_posted - posted_before));
     assert_int_equal(freer->count.remote_posted, 20);
-    assert_false(freer->back[class].foreign);
     for (void **at = freer->back[class].base + 1; at <= freer->hot.bins[class].top; at++)
         assert_int_equal(tag_of(*at) >> HAK_TAG_OWNER_SHIFT, freer->owner);
 }
@@ -175,19 +179,26 @@ static void posting_takes_blocks_that_are_its_own(void **state)
 static void a_mixed_spill_mistakes_the_owner(void **state)
 {
     (void)state;
-    hak_heap *owner = new_heap();
-    hak_heap *freer = new_heap();
-    unsigned class = HAK_MID_LAST;
-    for (unsigned i = 0; i < 5; i++)
-        blocks[i] = pop(owner, class);
-    for (unsigned i = 0; i < 5; i++)
-        hak_bin_take_foreign(freer, class, blocks[i]);
-    push(freer, class, pop(freer, class));
-    hak_bin_spill(freer, class, hak_bin_count(freer, class));
-    assert_int_equal(hak_bin_count(freer, class), 0);
-    assert_int_equal(freer->count.remote_posted, 5);
-    hak_remote_drain(owner);
-    assert_int_equal(owner->count.remote_drained, 5);
+    static const unsigned classes[] = {16, HAK_MID_LAST};
+    for (unsigned k = 0; k < HAK_COUNT_OF(classes); k++) {
+        hak_heap *owner = new_heap();
+        hak_heap *freer = new_heap();
+        unsigned class = classes[k];
+        for (unsigned i = 0; i < 5; i++)
+            blocks[i] = pop(owner, class);
+        void *own = pop(freer, class);
+        for (unsigned i = 0; i < 5; i++) {
+            push(freer, class, blocks[i]);
+            if (i == 2)
+                push(freer, class, own);
+        }
+        hak_bin_spill(freer, class, hak_bin_count(freer, class));
+        assert_int_equal(hak_bin_count(freer, class), 0);
+        assert_int_equal(freer->count.remote_posted, 5);
+        assert_int_equal(freer->back[class].refill_blocks, freer->back[class].spill_blocks - 5);
+        hak_remote_drain(owner);
+        assert_int_equal(owner->count.remote_drained, 5);
+    }
 }
 
 /* One that allocates as much as it takes in puts the blocks to use, and may keep more of them. */
@@ -197,13 +208,34 @@ static void a_thread_that_reuses_foreign_blocks_posts_them_all(void **state)
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
     unsigned class = 64;
+    unsigned cap_before = 0;
     for (unsigned i = 0; i < 200; i++) {
-        hak_bin_take_foreign(freer, class, pop(owner, class));
-        pop(freer, class);
+        push(freer, class, pop(owner, class));
+        if (freer->back[class].cap == freer->back[class].lent)
+            cap_before = freer->back[class].cap;
+        /* As though requests of other sizes had been served meanwhile. */
         hak_countdown_set(&freer->hot, hak_countdown(&freer->hot) - 1024);
     }
-    assert_int_equal(freer->count.remote_posted, 0);
-    assert_true(freer->foreign_limit > freer->knobs.out_bytes);
+    assert_true(cap_before > 0);
+    assert_int_equal(freer->lent_bytes, 0);
+    assert_true(freer->back[class].cap >= 32);
+    assert_true(freer->count.remote_posted < 200 - 16);
+}
+
+static void what_was_lent_is_never_earned(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = 16;
+    for (unsigned i = 0; i < 100; i++)
+        push(freer, class, pop(owner, class));
+    assert_true(freer->lent_bytes > 0);
+    while (hak_bin_count(freer, class) > 0)
+        pop(freer, class);
+    pop(freer, class);
+    assert_int_equal(freer->lent_bytes, 0);
+    assert_int_equal(freer->back[class].lent, 0);
 }
 
 /* ---- Pages of free blocks */
@@ -273,10 +305,11 @@ int main(void)
         cmocka_unit_test_setup(a_cap_does_not_follow_use, default_policy),
         cmocka_unit_test_setup(a_lower_knob_leaves_bins_as_they_are, default_policy),
         cmocka_unit_test_setup(an_array_that_grew_is_not_used_again, default_policy),
-        cmocka_unit_test_setup(foreign_blocks_are_kept_without_bound, default_policy),
+        cmocka_unit_test_setup(a_thread_that_only_frees_keeps_blocks_without_bound, default_policy),
         cmocka_unit_test_setup(posting_takes_blocks_that_are_its_own, default_policy),
         cmocka_unit_test_setup(a_mixed_spill_mistakes_the_owner, default_policy),
         cmocka_unit_test_setup(a_thread_that_reuses_foreign_blocks_posts_them_all, default_policy),
+        cmocka_unit_test_setup(what_was_lent_is_never_earned, default_policy),
         cmocka_unit_test_setup(pages_of_free_blocks_stay_in_partly_used_slabs, default_policy),
         cmocka_unit_test_setup(a_countdown_that_is_shared_is_written_back, default_policy),
     };
