@@ -141,7 +141,9 @@ typedef struct hak_stats_data {
     uint64_t free_dirty_bytes; /* empty pages not yet given back */
     uint64_t purged_bytes;     /* given back to the operating system, and by how many calls */
     uint64_t purge_calls;
-    uint64_t remote_posted;  /* blocks freed by a heap other than their owner */
+    uint64_t exchanged;      /* blocks that a thread freed which others own, left for any to use */
+    uint64_t exchange_bytes; /* of those, what nobody has taken yet */
+    uint64_t remote_posted;  /* such blocks given back to their owner */
     uint64_t remote_drained; /* of those, taken in by their owner */
     uint64_t slabs_adopted;
     uint64_t heartbeats;

@@ -12,6 +12,7 @@
 #include "heap/big.h"
 #include "heap/central.h"
 #include "heap/emergency.h"
+#include "heap/exchange.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/meta.h"
@@ -53,6 +54,7 @@ static void hak_sum_heap(hak_heap *heap, void *context)
         stats->heaps_live += heap->live && !heap->torn;
     }
     stats->served_bytes += hak_heap_served(heap);
+    stats->exchanged += hak_count_read(&heap->count.exchanged);
     stats->remote_posted += hak_count_read(&heap->count.remote_posted);
     stats->remote_drained += hak_count_read(&heap->count.remote_drained);
     stats->slabs_adopted += hak_count_read(&heap->count.adopted);
@@ -146,6 +148,7 @@ static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_C
     hak_sum_classes(stats, class);
     hak_collect_memory(stats, class);
     stats->foreign_frees = hak_foreign_frees();
+    stats->exchange_bytes = hak_exchange_bytes();
     uint64_t pages = stats->tier[HAK_TIER_LARGE].bytes + stats->tier[HAK_TIER_BIG].bytes;
     hak_report_estimate(stats, class,
                         stats->served_bytes > pages ? stats->served_bytes - pages : 0);

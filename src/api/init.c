@@ -6,6 +6,7 @@
 #include "heap/big.h"
 #include "heap/central.h"
 #include "heap/emergency.h"
+#include "heap/exchange.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/remote.h"
@@ -31,11 +32,14 @@ __attribute__((destructor(101))) static void hak_exit(void)
 size_t hak_purge_all(hak_heap *heap)
 {
     size_t purged = 0;
-    if (heap != NULL) {
+    if (heap != NULL)
         hak_heap_empty(heap);
+    hak_heaps_dissolve(true);
+    hak_exchange_trim(true);
+    if (heap != NULL) {
+        hak_remote_drain(heap);
         purged += hak_heap_purge(heap);
     }
-    hak_heaps_dissolve(true);
     purged += hak_orphans_tidy(true);
     hak_large_tidy(true);
     return purged + hak_bigcache_purge(true) + hak_central_purge(true);

@@ -21,6 +21,7 @@ typedef enum hak_rank {
     HAK_RANK_HEAPS,
     HAK_RANK_BIG,
     HAK_RANK_STOCK,
+    HAK_RANK_EXCHANGE, /* a lock for each class: only tried, or all taken for a fork */
     HAK_RANK_CENTRAL,
     HAK_RANK_META,
     HAK_RANK_COUNT
@@ -53,10 +54,10 @@ HAK_INLINE void hak_lock_rank_pop(const hak_lock *lock)
 }
 #endif
 
-/* Pairs: the acquire CAS with the release exchange in hak_lock_drop. */
-HAK_INLINE void hak_lock_take(hak_lock *lock)
+/* One more lock of the rank that was taken last: whoever takes several takes them in the same order.
+ * Pairs: the acquire CAS with the release exchange in hak_lock_drop_more. */
+HAK_INLINE void hak_lock_take_more(hak_lock *lock)
 {
-    hak_lock_rank_push(lock);
     uint32_t seen = 0;
     if (hak_likely(atomic_compare_exchange_strong_explicit(
             &lock->word, &seen, 1, memory_order_acquire, memory_order_relaxed)))
@@ -64,11 +65,34 @@ HAK_INLINE void hak_lock_take(hak_lock *lock)
     hak_lock_wait(lock);
 }
 
+HAK_INLINE void hak_lock_drop_more(hak_lock *lock)
+{
+    if (hak_unlikely(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2))
+        hak_lock_wake(lock);
+}
+
+HAK_INLINE void hak_lock_take(hak_lock *lock)
+{
+    hak_lock_rank_push(lock);
+    hak_lock_take_more(lock);
+}
+
+/* Takes it only if nobody has it. */
+HAK_INLINE bool hak_lock_try(hak_lock *lock)
+{
+    uint32_t seen = 0;
+    if (atomic_load_explicit(&lock->word, memory_order_relaxed) != 0 ||
+        !atomic_compare_exchange_strong_explicit(&lock->word, &seen, 1, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    hak_lock_rank_push(lock);
+    return true;
+}
+
 HAK_INLINE void hak_lock_drop(hak_lock *lock)
 {
     hak_lock_rank_pop(lock);
-    if (hak_unlikely(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2))
-        hak_lock_wake(lock);
+    hak_lock_drop_more(lock);
 }
 
 #endif

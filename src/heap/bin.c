@@ -4,6 +4,7 @@
 
 #include "heap/central.h"
 #include "heap/emergency.h"
+#include "heap/exchange.h"
 #include "heap/heap.h"
 #include "heap/meta.h"
 #include "heap/remote.h"
@@ -19,6 +20,8 @@ static void *hak_bin_nothing[3];
 #define HAK_REFILL_SLABS 8u
 #define HAK_REFILL_LEAST 8u
 #define HAK_BIN_CAP_LEAST 32u
+/* Blocks of other heaps that are let go of at once. */
+#define HAK_PART_BLOCKS 64u
 /* Of out_bytes, of which one bin gets at most one. */
 #define HAK_LENT_SHARES 16u
 
@@ -118,19 +121,31 @@ static void **hak_array_take(hak_heap *heap, unsigned size_index)
     return array;
 }
 
-/* The most blocks that the knobs let a bin of this class hold. */
+/* The most blocks that the knobs let a bin of this class hold now. */
 static uint32_t hak_bin_cap_max(const hak_heap *heap, unsigned class)
 {
     uint32_t bytes = hak_classes[class].bytes;
-    uint64_t by_bytes = bytes == 0 ? 0 : heap->knobs.bin_bytes / bytes;
-    /* A few of the largest classes whatever their size: with fewer, every other request is a slow one. */
-    uint64_t cap = by_bytes < HAK_BIN_CAP_LEAST ? HAK_BIN_CAP_LEAST : by_bytes;
-    return (uint32_t)(cap < heap->knobs.bin_blocks ? cap : heap->knobs.bin_blocks);
+    if (bytes == 0)
+        return 0;
+    const hak_heap_knobs *knobs = &heap->knobs;
+    uint64_t cap = knobs->bin_bytes / bytes;
+    /* What the other bins leave of the thread's budget. */
+    uint64_t others = heap->cap_bytes - (uint64_t)heap->back[class].cap * bytes;
+    uint64_t left = knobs->thread_bytes > others ? (knobs->thread_bytes - others) / bytes : 0;
+    if (cap > left)
+        cap = left;
+    /* A few whatever their size: with fewer, every other request of a large class is a slow one. */
+    uint32_t least = class <= HAK_TINY_CLASSES ? HAK_BIN_CAP_LEAST / 2 : HAK_BIN_CAP_LEAST;
+    if (cap < least)
+        cap = least;
+    return (uint32_t)(cap < knobs->bin_blocks ? cap : knobs->bin_blocks);
 }
 
 static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
 {
     hak_bin_back *back = &heap->back[class];
+    uint64_t bytes = hak_classes[class].bytes;
+    heap->cap_bytes += cap * bytes - back->cap * bytes;
     back->cap = cap;
     heap->hot.bins[class].limit = back->base + cap;
 }
@@ -220,9 +235,9 @@ static bool hak_bin_grow(hak_heap *heap, unsigned class)
 
 /* ---- Slab to bin ----------------------------------------------------------------------------- */
 
-/* Moves up to `want` blocks of a slab to the slots below `end`, lowest address on top. Returns how
- * many. */
-static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
+/* Moves up to `want` blocks that came back to a slab to the slots below `end`, lowest address on top. Returns
+ * how many. */
+static uint32_t hak_slab_take_free(hak_slab *slab, void **end, uint32_t want)
 {
     uint32_t bytes = hak_classes[slab->class].bytes;
     void **slot = end;
@@ -240,17 +255,40 @@ static uint32_t hak_slab_take(hak_slab *slab, void **end, uint32_t want)
         if (bits == 0)
             slab->free_words &= slab->free_words - 1;
     }
+    return want - left;
+}
+
+/* The same of blocks that were never given out. */
+static uint32_t hak_slab_take_fresh(hak_slab *slab, void **end, uint32_t want)
+{
+    uint32_t bytes = hak_classes[slab->class].bytes;
     uint32_t fresh = (uint32_t)(slab->blocks - slab->fresh);
-    if (fresh > left)
-        fresh = left;
+    if (fresh > want)
+        fresh = want;
     char *block = slab->start + (size_t)slab->fresh * bytes;
-    for (uint32_t i = 0; i < fresh; i++, block += bytes)
-        *--slot = block;
+    for (uint32_t i = 1; i <= fresh; i++, block += bytes)
+        *(end - i) = block;
     slab->fresh = (uint16_t)(slab->fresh + fresh);
     if (fresh > 0 && slab->fresh == slab->blocks)
         hak_slab_carved(slab);
-    uint32_t taken = want - left + fresh;
-    hak_slab_set_used(slab, hak_slab_used(slab) + taken);
+    return fresh;
+}
+
+/* Both, of the first slab in line. */
+static uint32_t hak_slab_take(hak_heap *heap, hak_slab *slab, void **end, uint32_t want, bool fresh)
+{
+    hak_bin_back *back = &heap->back[slab->class];
+    unsigned used = hak_slab_used(slab);
+    uint32_t taken = hak_slab_take_free(slab, end, want);
+    if (fresh)
+        taken += hak_slab_take_fresh(slab, end - taken, want - taken);
+    if (used == 0 && taken > 0)
+        back->empties--;
+    hak_slab_set_used(slab, used + taken);
+    if (slab->state == HAK_SLAB_FULL) {
+        hak_slab_list_remove(&back->available, slab);
+        hak_slab_list_push(&back->full, slab);
+    }
     return taken;
 }
 
@@ -285,9 +323,17 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
     back->want = want + HAK_REFILL_LEAST;
     /* Filled from the top down, so that blocks are given out in the order of their addresses. */
     void **end = back->base + 1 + want;
+    /* Own blocks that came back, then other heaps' that nobody needs; memory never touched comes last. */
     uint32_t got = 0;
+    bool fresh = false;
     for (unsigned tries = 0; got < want && tries < HAK_REFILL_SLABS; tries++) {
         hak_slab *slab = back->available.head;
+        if (!fresh && (slab == NULL || slab->free_words == 0)) {
+            got += hak_exchange_take(class, end - got, want - got);
+            fresh = true;
+            if (got == want)
+                break;
+        }
         if (slab == NULL) {
             /* A new slab only where there is nothing else: what there is serves for now. */
             if (got > 0)
@@ -297,13 +343,7 @@ bool hak_bin_refill(hak_heap *heap, unsigned class)
             if (slab == NULL)
                 break;
         }
-        if (hak_slab_used(slab) == 0)
-            back->empties--;
-        got += hak_slab_take(slab, end - got, want - got);
-        if (slab->state == HAK_SLAB_FULL) {
-            hak_slab_list_remove(&back->available, slab);
-            hak_slab_list_push(&back->full, slab);
-        }
+        got += hak_slab_take(heap, slab, end - got, want - got, fresh);
     }
     if (got == 0)
         return false;
@@ -367,42 +407,15 @@ HAK_INLINE uint32_t hak_owner_of(const void *block)
     return __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED) >> HAK_TAG_OWNER_SHIFT;
 }
 
-/* Posts other heaps' blocks: in one piece as many as follow each other in the array and lie in one word of
- * a slab's bitmap. Returns how many. */
-static HAK_NOINLINE uint32_t hak_blocks_post(void *const *next, void *const *end)
-{
-    hak_slab *slab = hak_slab_of(*next);
-    uintptr_t start = (uintptr_t)slab->shared_start;
-    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[start >> HAK_CHUNK_SHIFT], __ATOMIC_RELAXED);
-    const hak_class_info *info = &hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT];
-    size_t slab_bytes = HAK_CHUNK_BYTES << info->order;
-    unsigned index = hak_block_index(info, (uintptr_t)*next - start);
-    unsigned word = index / 64;
-    uint64_t mask = 0;
-    uint32_t count = 0;
-    do {
-        mask |= 1ull << (index % 64);
-        count++;
-        if (++next == end)
-            break;
-        size_t offset = (uintptr_t)*next - start;
-        if (offset >= slab_bytes)
-            break;
-        index = hak_block_index(info, offset);
-    } while (index / 64 == word);
-    hak_remote_post(slab, word, mask);
-    return count;
-}
-
 /* Keeps a value in one register: compilers otherwise work an address out again for every field. */
 #define HAK_IN_REGISTER(x) __asm__("" : "+r"(x))
 
 /* Puts blocks of one chunk back, `next` and those that follow: one update of the header, and of the bitmap
  * one for each word. Returns the first that is not in the chunk. */
-static HAK_NOINLINE void *const *hak_blocks_put_run(hak_heap *heap, void *const *next,
-                                                    void *const *end, uint64_t reciprocal)
+static HAK_NOINLINE void **hak_blocks_put_run(hak_heap *heap, void **next, void **end,
+                                              uint64_t reciprocal)
 {
-    void *const *first = next;
+    void **first = next;
     uintptr_t block = (uintptr_t)*next;
     uintptr_t chunk = block >> HAK_CHUNK_SHIFT;
     hak_slab *slab = hak_slab_of((void *)block);
@@ -434,24 +447,22 @@ static HAK_NOINLINE void *const *hak_blocks_put_run(hak_heap *heap, void *const 
  * and not to be predicted. */
 #define HAK_NEAR_BYTES ((uintptr_t)512)
 
-/* Puts blocks of a class back where they belong, and returns how many were other heaps'. This loop is where
- * the time of a bulk free in random order goes, where no two that follow each other are neighbours.
- * *end is read, whatever it holds. */
-static HAK_NOINLINE uint32_t hak_blocks_put(hak_heap *heap, void *const *next, void *const *end,
-                                            unsigned class)
+/* Puts a heap's own blocks of a class back, and moves those of other heaps to the front. Returns how many
+ * these are. This loop is where the time of a bulk free in random order goes, where no two that follow
+ * each other are neighbours. *end is read, whatever it holds. */
+static HAK_NOINLINE uint32_t hak_blocks_put(hak_heap *heap, void **next, void **end, unsigned class)
 {
+    void **foreign = next;
+    void **first = next;
     const uint32_t *tags = hak_chunk_map.tags;
     _Atomic(hak_slab *) *slabs = hak_slab_table;
     uint64_t reciprocal = hak_classes[class].reciprocal;
     uint32_t own = heap->owner << HAK_TAG_OWNER_SHIFT | class << HAK_CLASS_SHIFT;
-    uint32_t posted = 0;
     do {
         uintptr_t block = (uintptr_t)*next;
         uintptr_t chunk = block >> HAK_CHUNK_SHIFT;
         if (hak_unlikely(__atomic_load_n(&tags[chunk], __ATOMIC_RELAXED) != own)) {
-            uint32_t count = hak_blocks_post(next, end);
-            posted += count;
-            next += count;
+            *foreign++ = *next++;
             continue;
         }
         if ((uintptr_t)next[1] - block + HAK_NEAR_BYTES <= 2 * HAK_NEAR_BYTES) {
@@ -470,10 +481,24 @@ static HAK_NOINLINE uint32_t hak_blocks_put(hak_heap *heap, void *const *next, v
         if (hak_unlikely(--slab->due == 0))
             hak_slab_turn(heap, slab, slab->beyond);
     } while (next != end);
-    return posted;
+    return (uint32_t)(foreign - first);
 }
 
-uint32_t hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
+/* Lets go of other heaps' blocks: to whom needs them, or else to their owners. */
+static void hak_blocks_part(hak_heap *heap, unsigned class, void **blocks, uint32_t count)
+{
+    uint32_t put = hak_exchange_put(class, blocks, count);
+    uint32_t post = count - put;
+    hak_count(&heap->count.exchanged, put);
+    if (post == 0)
+        return;
+    void **end = blocks + post;
+    while (blocks != end)
+        blocks += hak_remote_post_run(blocks, end);
+    hak_count(&heap->count.remote_posted, post);
+}
+
+void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
 {
     uint64_t begun = hak_prof_begin();
     hak_bin_back *back = &heap->back[class];
@@ -482,20 +507,19 @@ uint32_t hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count)
     if (count > have)
         count = have;
     if (count == 0)
-        return 0;
+        return;
     void **blocks = back->base + 1;
-    uint32_t posted = hak_blocks_put(heap, blocks, blocks + count, class);
+    uint32_t foreign = hak_blocks_put(heap, blocks, blocks + count, class);
+    if (foreign > 0)
+        hak_blocks_part(heap, class, blocks, foreign);
     memmove(blocks, blocks + count, (have - count) * sizeof(void *));
     bin->top -= count;
     if (back->low > have - count)
         back->low = have - count;
     hak_count(&back->spills, 1);
     hak_count(&back->spill_blocks, count);
-    if (posted > 0)
-        hak_count(&heap->count.remote_posted, posted);
     hak_trace(HAK_EVENT_SPILL, class, count);
     hak_prof_end(HAK_PROF_SPILL, begun);
-    return posted;
 }
 
 /* ---- Pages of free blocks -------------------------------------------------------------------- */
@@ -546,8 +570,8 @@ size_t hak_slabs_purge(const hak_slab_list *list, uint64_t *calls)
 
 /* ---- Blocks of other heaps ------------------------------------------------------------------- */
 
-/* Posts other heaps' blocks in a bin, and closes the gaps that they leave. */
-static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
+/* Lets go of what a bin holds of other heaps' blocks; its own stay, in their order. */
+static void hak_bin_part(hak_heap *heap, unsigned class)
 {
     hak_bin_back *back = &heap->back[class];
     void **end = heap->hot.bins[class].top + 1;
@@ -557,28 +581,36 @@ static void hak_bin_post_foreign(hak_heap *heap, unsigned class)
     if (next == end)
         return;
     uint64_t begun = hak_prof_begin();
-    uint32_t before = hak_bin_count(heap, class);
     void **kept = next;
-    while (next != end) {
-        if (hak_owner_of(*next) == heap->owner)
-            *kept++ = *next++;
-        else
-            next += hak_blocks_post(next, end);
+    void *foreign[HAK_PART_BLOCKS];
+    uint32_t held = 0;
+    uint32_t gone = 0;
+    for (; next != end; next++) {
+        if (hak_owner_of(*next) == heap->owner) {
+            *kept++ = *next;
+            continue;
+        }
+        foreign[held++] = *next;
+        gone++;
+        if (held == HAK_PART_BLOCKS) {
+            hak_blocks_part(heap, class, foreign, held);
+            held = 0;
+        }
     }
+    hak_blocks_part(heap, class, foreign, held);
     heap->hot.bins[class].top = kept - 1;
     uint32_t left = hak_bin_count(heap, class);
     if (back->low > left)
         back->low = left;
-    hak_count(&heap->count.remote_posted, before - left);
-    hak_trace(HAK_EVENT_POST, before - left, class);
+    hak_trace(HAK_EVENT_POST, gone, class);
     hak_prof_end(HAK_PROF_POST, begun);
 }
 
-void hak_bins_post_foreign(hak_heap *heap)
+void hak_bins_part(hak_heap *heap)
 {
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
         if (heap->back[c].base != NULL)
-            hak_bin_post_foreign(heap, c);
+            hak_bin_part(heap, c);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------------ */
@@ -619,7 +651,8 @@ void hak_bin_free_full(hak_heap *heap, unsigned class, void *block)
         *++bin->top = block;
     } else {
         void *blocks[] = {block, NULL};
-        hak_count(&heap->count.remote_posted, hak_blocks_put(heap, blocks, blocks + 1, class));
+        if (hak_blocks_put(heap, blocks, blocks + 1, class) > 0)
+            hak_blocks_part(heap, class, blocks, 1);
     }
 }
 

@@ -16,8 +16,8 @@ bool hak_bin_refill(hak_heap *heap, unsigned class);
  * slabs, those of other heaps too; or puts the block itself where it belongs. */
 void hak_bin_free_full(hak_heap *heap, unsigned class, void *block);
 
-/* Moves the oldest `count` blocks of a bin back to their slabs. Returns how many were other heaps'. */
-uint32_t hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
+/* Moves the oldest `count` blocks of a bin back to their slabs. */
+void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
 
 HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
 {
@@ -25,8 +25,8 @@ HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)
     return base == NULL ? 0 : (uint32_t)(heap->hot.bins[class].top - base);
 }
 
-/* Posts what the bins hold of other heaps' blocks. */
-void hak_bins_post_foreign(hak_heap *heap);
+/* Lets go of what the bins hold of other heaps' blocks. */
+void hak_bins_part(hak_heap *heap);
 
 /* Notes how little each bin holds: what it never fell below is not needed. */
 void hak_bins_watch(hak_heap *heap);

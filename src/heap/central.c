@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "heap/exchange.h"
 #include "heap/meta.h"
 #include "heap/region.h"
 #include "heap/remote.h"
@@ -52,6 +53,7 @@ bool hak_central_init(void)
     if (!hak_central.ready) {
         hak_os_init();
         hak_classes_init();
+        hak_exchange_init();
         hak_central.ready = hak_region_init();
     }
     bool ready = hak_central.ready;

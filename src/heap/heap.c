@@ -6,6 +6,7 @@
 #include "heap/bin.h"
 #include "heap/central.h"
 #include "heap/emergency.h"
+#include "heap/exchange.h"
 #include "heap/large.h"
 #include "heap/meta.h"
 #include "heap/remote.h"
@@ -147,7 +148,7 @@ size_t hak_heap_purge(hak_heap *heap)
 static void hak_heap_give(hak_heap *heap)
 {
     uint64_t begun = hak_prof_begin();
-    hak_bins_post_foreign(heap);
+    hak_bins_part(heap);
     hak_remote_drain(heap);
     hak_large_flush(heap, 0);
     hak_count(&heap->served_before, (uint64_t)(heap->countdown_start - heap->hot.countdown));
@@ -303,6 +304,7 @@ void hak_heap_follow_policy(hak_heap *heap)
     heap->knobs = (hak_heap_knobs){
         .generation = generation,
         .bin_bytes = value[HAK_KNOB_BIN_BYTES],
+        .thread_bytes = value[HAK_KNOB_THREAD_BYTES],
         .heartbeat_bytes = value[HAK_KNOB_HEARTBEAT_BYTES],
         .out_bytes = value[HAK_KNOB_OUT_BYTES],
         .large_slot_bytes = value[HAK_KNOB_LARGE_SLOT_BYTES],
@@ -338,6 +340,7 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
         hak_bins_watch(heap);
     if ((before ^ heap->beats) & HAK_BEATS_TRIM) {
         hak_bins_trim(heap);
+        hak_exchange_trim(false);
         hak_large_flush(heap, heap->large_bytes / 2);
     }
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);

@@ -36,15 +36,34 @@ void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask)
         hak_remote_mail(slab);
 }
 
+uint32_t hak_remote_post_run(void *const *next, void *const *end)
+{
+    hak_slab *slab = hak_slab_of(*next);
+    uintptr_t start = (uintptr_t)slab->shared_start;
+    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[start >> HAK_CHUNK_SHIFT], __ATOMIC_RELAXED);
+    const hak_class_info *info = &hak_classes[(tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT];
+    size_t slab_bytes = HAK_CHUNK_BYTES << info->order;
+    unsigned index = hak_block_index(info, (uintptr_t)*next - start);
+    unsigned word = index / 64;
+    uint64_t mask = 0;
+    uint32_t count = 0;
+    do {
+        mask |= 1ull << (index % 64);
+        count++;
+        if (++next == end)
+            break;
+        size_t offset = (uintptr_t)*next - start;
+        if (offset >= slab_bytes)
+            break;
+        index = hak_block_index(info, offset);
+    } while (index / 64 == word);
+    hak_remote_post(slab, word, mask);
+    return count;
+}
+
 void hak_remote_post_one(void *block)
 {
-    uintptr_t chunk = (uintptr_t)block >> HAK_CHUNK_SHIFT;
-    uint32_t tag = __atomic_load_n(&hak_chunk_map.tags[chunk], __ATOMIC_RELAXED);
-    unsigned class = (tag & HAK_TAG_CLASS_MASK) >> HAK_CLASS_SHIFT;
-    const hak_class_info *info = &hak_classes[class];
-    hak_slab *slab = hak_slab_of(block);
-    unsigned index = hak_block_index(info, (size_t)((char *)block - slab->shared_start));
-    hak_remote_post(slab, index / 64, 1ull << (index % 64));
+    hak_remote_post_run(&block, &block + 1);
 }
 
 /* ---- Drain ----------------------------------------------------------------------------------- */

@@ -21,7 +21,11 @@ extern hak_heap hak_orphans;
 /* Posts blocks of one slab: the bits `mask` of word `word` of its remote bitmap. */
 void hak_remote_post(hak_slab *slab, unsigned word, uint64_t mask);
 
-/* Posts one block at once. */
+/* Posts a block, and in one piece with it as many as follow it in the array and lie in the same word of the
+ * same slab's bitmap. Returns how many. */
+uint32_t hak_remote_post_run(void *const *next, void *const *end);
+
+/* Posts one block. */
 void hak_remote_post_one(void *block);
 
 /* Takes in what other heaps freed of this one's. Cheap when there is nothing. */

@@ -177,6 +177,7 @@ typedef struct hak_large_slots {
 typedef struct hak_heap_knobs {
     uint64_t generation;
     uint64_t bin_bytes;
+    uint64_t thread_bytes;
     uint64_t heartbeat_bytes;
     uint64_t out_bytes;
     uint64_t large_slot_bytes;
@@ -208,6 +209,7 @@ struct hak_heap {
     uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
+    uint64_t cap_bytes;   /* of the caps of all bins */
     uint64_t lent_bytes;  /* of caps of bins that take in more than the thread allocates */
     uint64_t large_bytes; /* in the slots below */
     uint8_t large_count[HAK_LARGE_CLASSES];
@@ -219,6 +221,7 @@ struct hak_heap {
     void **arrays_free[16];
 
     struct {
+        uint64_t exchanged;
         uint64_t remote_posted;
         uint64_t remote_drained;
         uint64_t adopted;

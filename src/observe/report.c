@@ -297,8 +297,10 @@ static void hak_put_memory(hak_text *text, const hak_report *report)
         {"metadata", s->metadata_bytes, true},
         {"slabs adopted", s->slabs_adopted, false},
         {"heaps live", s->heaps_live, false},
-        {"remote posted", s->remote_posted, false},
+        {"exchange", s->exchange_bytes, true},
+        {"exchanged", s->exchanged, false},
         {"foreign frees", s->foreign_frees, false},
+        {"remote posted", s->remote_posted, false},
         {"remote drained", s->remote_drained, false},
     };
     for (size_t i = 0; i < HAK_COUNT_OF(cells); i++) {

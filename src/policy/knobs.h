@@ -19,6 +19,8 @@
 #define HAK_KNOBS(X)                                                                               \
     X(BIN_BYTES, bin_bytes, bytes, HAK_KiB(64), HAK_KiB(1), HAK_MiB(4), HAK_KiB(16), HAK_KiB(64),  \
       "Most bytes that one bin (one size class of one thread) may hold")                           \
+    X(THREAD_BYTES, thread_bytes, bytes, HAK_MiB(1), HAK_KiB(1), HAK_GiB(1), HAK_KiB(256),         \
+      HAK_MiB(1), "Most bytes that all bins of one thread may hold, beside a few blocks of each")  \
     X(BIN_BLOCKS, bin_blocks, blocks, 512, 8, 4096, 64, 512,                                       \
       "Most blocks that one bin may hold, whatever their size")                                    \
     X(BIN_START, bin_start, blocks, 16, 4, 256, 16, 16,                                            \
@@ -33,6 +35,10 @@
       "Bytes of blocks that a thread keeps which only frees, and allocates none of their sizes; "  \
       "a "                                                                                         \
       "16th of it of each size")                                                                   \
+    X(EXCHANGE_BYTES, exchange_bytes, bytes, HAK_KiB(64), 0, HAK_MiB(64), HAK_KiB(64),             \
+      HAK_KiB(64),                                                                                 \
+      "Bytes of each size freed by threads that have too many, kept for threads that need some, "  \
+      "before they go back to the slabs of the thread that allocated them")                        \
     X(EMPTY_SLABS, empty_slabs, count, 1, 0, 64, 0, 1,                                             \
       "Empty slabs of a class that a thread keeps for itself")                                     \
     X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(16), 0, HAK_GiB(16), 0, HAK_MiB(16),      \

@@ -17,6 +17,7 @@
 
 #include "heap/bin.h"
 #include "heap/central.h"
+#include "heap/exchange.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/remote.h"
@@ -39,6 +40,8 @@ __attribute__((unused)) static int default_policy(void **state)
 {
     (void)state;
     hak_policy policy;
+    /* Other tests' blocks. */
+    hak_exchange_trim(true);
     return hak_policy_preset(&policy, "balanced") == 0 ? hak_policy_publish(&policy) : -1;
 }
 

@@ -132,6 +132,7 @@ static void an_array_that_grew_is_not_used_again(void **state)
 static void a_thread_that_only_frees_keeps_blocks_without_bound(void **state)
 {
     (void)state;
+    set_knob(HAK_KNOB_EXCHANGE_BYTES, 0);
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
     size_t held = 0;
@@ -147,7 +148,7 @@ static void a_thread_that_only_frees_keeps_blocks_without_bound(void **state)
     }
     assert_true(freer->lent_bytes >= freer->knobs.out_bytes / 2);
     assert_int_equal(freer->count.remote_posted, posted);
-    hak_bins_post_foreign(freer);
+    hak_bins_part(freer);
     assert_int_equal(freer->count.remote_posted, 100 * (HAK_LEARNED_FIRST - 1));
     hak_remote_drain(owner);
     assert_int_equal(owner->count.remote_drained, 100 * (HAK_LEARNED_FIRST - 1));
@@ -156,6 +157,7 @@ static void a_thread_that_only_frees_keeps_blocks_without_bound(void **state)
 static void posting_takes_blocks_that_are_its_own(void **state)
 {
     (void)state;
+    set_knob(HAK_KNOB_EXCHANGE_BYTES, 0);
     hak_heap *owner = new_heap();
     hak_heap *freer = new_heap();
     unsigned class = 16;
@@ -168,7 +170,7 @@ static void posting_takes_blocks_that_are_its_own(void **state)
     }
     uint32_t before = hak_bin_count(freer, class);
     uint64_t posted_before = freer->count.remote_posted;
-    hak_bins_post_foreign(freer);
+    hak_bins_part(freer);
     assert_int_equal(hak_bin_count(freer, class),
                      before - (freer->count.remote_posted - posted_before));
     assert_int_equal(freer->count.remote_posted, 20);
@@ -180,6 +182,7 @@ static void a_mixed_spill_mistakes_the_owner(void **state)
 {
     (void)state;
     static const unsigned classes[] = {16, HAK_MID_LAST};
+    set_knob(HAK_KNOB_EXCHANGE_BYTES, 0);
     for (unsigned k = 0; k < HAK_COUNT_OF(classes); k++) {
         hak_heap *owner = new_heap();
         hak_heap *freer = new_heap();
@@ -220,6 +223,28 @@ static void a_thread_that_reuses_foreign_blocks_posts_them_all(void **state)
     assert_int_equal(freer->lent_bytes, 0);
     assert_true(freer->back[class].cap >= 32);
     assert_true(freer->count.remote_posted < 200 - 16);
+}
+
+/* Ten classes of whose bins each alone would be let grow to 64 KiB. */
+static void many_classes_exceed_the_budget_of_the_thread(void **state)
+{
+    (void)state;
+    set_knob(HAK_KNOB_THREAD_BYTES, 128 << 10);
+    hak_heap *heap = new_heap();
+    for (unsigned class = 16; class <= 64; class += 4)
+        for (unsigned turn = 0; turn < 8; turn++) {
+            for (unsigned i = 0; i < 500; i++)
+                blocks[i] = pop(heap, class);
+            for (unsigned i = 0; i < 500; i++)
+                push(heap, class, blocks[i]);
+        }
+    uint64_t caps = 0;
+    for (unsigned class = 1; class < HAK_CLASS_COUNT; class ++)
+        caps += (uint64_t)heap->back[class].cap * hak_classes[class].bytes;
+    assert_int_equal(heap->cap_bytes, caps);
+    /* Beside the budget, 16 blocks of each. */
+    assert_true(caps >= 128 << 10);
+    assert_true(caps <= (128 << 10) + 13 * 16 * 1024);
 }
 
 static void what_was_lent_is_never_earned(void **state)
@@ -309,6 +334,7 @@ int main(void)
         cmocka_unit_test_setup(posting_takes_blocks_that_are_its_own, default_policy),
         cmocka_unit_test_setup(a_mixed_spill_mistakes_the_owner, default_policy),
         cmocka_unit_test_setup(a_thread_that_reuses_foreign_blocks_posts_them_all, default_policy),
+        cmocka_unit_test_setup(many_classes_exceed_the_budget_of_the_thread, default_policy),
         cmocka_unit_test_setup(what_was_lent_is_never_earned, default_policy),
         cmocka_unit_test_setup(pages_of_free_blocks_stay_in_partly_used_slabs, default_policy),
         cmocka_unit_test_setup(a_countdown_that_is_shared_is_written_back, default_policy),

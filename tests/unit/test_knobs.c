@@ -166,6 +166,23 @@ static void bin_bytes(void **state)
     assert_in_range(large, 1, small / 4);
 }
 
+static uint64_t bytes_of_caps(void)
+{
+    for (unsigned size = 256; size <= 1024; size += 32) {
+        take_blocks(400, size);
+        give_blocks(400);
+    }
+    return my_heap()->cap_bytes;
+}
+
+static void thread_bytes(void **state)
+{
+    (void)state;
+    uint64_t little = measure("thread_bytes=64k", bytes_of_caps);
+    uint64_t much = measure("thread_bytes=4m", bytes_of_caps);
+    assert_in_range(little, KIB(64), much / 3);
+}
+
 static void bin_blocks(void **state)
 {
     (void)state;
@@ -239,8 +256,15 @@ static uint64_t posted_of_400(void)
 static void out_bytes(void **state)
 {
     (void)state;
-    assert_int_equal(measure("out_bytes=1m", posted_of_400), 0);
-    assert_in_range(measure("out_bytes=0", posted_of_400), 300, 400);
+    assert_int_equal(measure("out_bytes=1m exchange_bytes=0", posted_of_400), 0);
+    assert_in_range(measure("out_bytes=0 exchange_bytes=0", posted_of_400), 300, 400);
+}
+
+static void exchange_bytes(void **state)
+{
+    (void)state;
+    assert_in_range(measure("exchange_bytes=8k out_bytes=0", posted_of_400), 200, 300);
+    assert_int_equal(measure("exchange_bytes=64k out_bytes=0", posted_of_400), 0);
 }
 
 static uint64_t slab_bytes_after_all_is_freed(void)
@@ -602,6 +626,8 @@ static const struct CMUnitTest tests[HAK_KNOB_COUNT] = {
     TEST_OF(SPILL_PERCENT, spill_percent),
     TEST_OF(HEARTBEAT_BYTES, heartbeat_bytes),
     TEST_OF(OUT_BYTES, out_bytes),
+    TEST_OF(EXCHANGE_BYTES, exchange_bytes),
+    TEST_OF(THREAD_BYTES, thread_bytes),
     TEST_OF(EMPTY_SLABS, empty_slabs),
     TEST_OF(LARGE_SLOT_BYTES, large_slot_bytes),
     TEST_OF(LARGE_WASTE, large_waste),
