@@ -85,7 +85,8 @@ static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
  * what interrupts it goes to emergency.h. NULL where the thread has no heap and gets none. */
 static hak_heap *hak_slow_begin(hak_hot **hot)
 {
-    hak_heap *heap = hak_heap_mine(hak_heap_tls);
+    hak_heap *heap = hak_likely(hak_heap_is_real(hak_heap_tls)) ? hak_heap_of(hak_heap_tls)
+                                                                : hak_heap_mine(hak_heap_tls);
     *hot = hak_busy_begin();
     return heap;
 }
@@ -139,22 +140,28 @@ static void *hak_alloc_hard(size_t size, size_t alignment, bool *zeroed)
     return block;
 }
 
-/* Every size above the hot path's and below, where that found nothing. */
+/* A tiny size whose bin was empty, or that met the heartbeat. */
+static void *hak_malloc_tiny(hak_heap *heap, size_t size)
+{
+    unsigned class = hak_class_of(size == 0 ? 1 : size);
+    /* The hot path took a slot from an empty bin. */
+    if (hak_likely(hak_countdown(&heap->hot) >= 0))
+        heap->hot.bins[size == 0 ? 0 : class].top++;
+    else
+        hak_heartbeat(heap, class);
+    return hak_pop(heap, class);
+}
+
+/* Every size, where the hot paths found nothing. */
 static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
 {
     bool zeroed;
-    void *block;
-    if (hak_likely(hak_heap_is_real(hot) && size <= HAK_TINY_MAX)) {
+    void *block = NULL;
+    if (hak_likely(hak_heap_is_real(hot))) {
         hak_heap *heap = hak_heap_of(hot);
-        unsigned class = hak_class_of(size == 0 ? 1 : size);
-        bool beat = hak_countdown(hot) < 0;
         hak_busy_begin();
-        /* The hot path took a slot from an empty bin. */
-        if (!beat)
-            hot->bins[size == 0 ? 0 : class].top++;
-        if (beat)
-            hak_heartbeat(heap, class);
-        block = hak_pop(heap, class);
+        block = size <= HAK_TINY_MAX ? hak_malloc_tiny(heap, size)
+                                     : hak_alloc_any(heap, size, &zeroed);
         if (hak_unlikely(block == NULL))
             block = hak_alloc_again(heap, size, 1, &zeroed);
         hak_slow_end(heap, hot);

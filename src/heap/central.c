@@ -658,28 +658,6 @@ static uint32_t hak_span_first(const hak_superslab *s, const void *address)
     return (uint32_t)((size_t)((const char *)address - s->start) >> HAK_UNIT_SHIFT);
 }
 
-uint32_t hak_span_units(const void *address)
-{
-    const hak_superslab *s = hak_superslab_of(address);
-    if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0)
-        return 0;
-    uint32_t length = s->span_length[hak_span_first(s, address)];
-    return (length & HAK_SPAN_KEPT) == 0 ? length & ~HAK_SPAN_GROWN : 0;
-}
-
-void hak_span_mark(const void *address, unsigned mark, bool on)
-{
-    hak_superslab *s = hak_superslab_of(address);
-    uint16_t *length = &s->span_length[hak_span_first(s, address)];
-    *length = (uint16_t)(on ? *length | mark : *length & ~mark);
-}
-
-bool hak_span_is(const void *address, unsigned mark)
-{
-    const hak_superslab *s = hak_superslab_of(address);
-    return (s->span_length[hak_span_first(s, address)] & mark) != 0;
-}
-
 bool hak_span_resize(char *span, uint32_t units, uint32_t new_units, bool *zeroed)
 {
     hak_superslab *s = hak_superslab_of(span);

@@ -55,16 +55,39 @@ void hak_slab_tag(hak_slab *slab, uint32_t owner);
 char *hak_span_new(uint32_t units, uint32_t align_units, bool *zeroed);
 void hak_span_delete(char *span, uint32_t units);
 
-/* Units of the span that starts exactly at `address`, 0 where none does. No lock: only the owner of
- * a block may ask about it. */
-uint32_t hak_span_units(const void *address);
+/* The length of the span that starts at `address`, in units, with its marks. No lock: only who has the
+ * block may look at it. */
+HAK_INLINE uint16_t *hak_span_entry(const void *address)
+{
+    uintptr_t offset = (uintptr_t)address & (HAK_SUPERSLAB_BYTES - 1);
+    return &hak_superslab_of(address)->span_length[offset >> HAK_UNIT_SHIFT];
+}
 
 /* Marks of a span, beside its length. KEPT: freed, and in a slot or the stock; hak_span_units then says
  * 0, so that freeing it once more is noticed. GROWN: made by realloc. Only who has the span may. */
 #define HAK_SPAN_KEPT 0x8000u
 #define HAK_SPAN_GROWN 0x4000u
-void hak_span_mark(const void *address, unsigned mark, bool on);
-bool hak_span_is(const void *address, unsigned mark);
+#define HAK_SPAN_UNITS 0x3FFFu
+
+/* Units of the span that starts exactly at `address`, 0 where none does. */
+HAK_INLINE uint32_t hak_span_units(const void *address)
+{
+    if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0)
+        return 0;
+    uint32_t length = *hak_span_entry(address);
+    return (length & HAK_SPAN_KEPT) == 0 ? length & HAK_SPAN_UNITS : 0;
+}
+
+HAK_INLINE void hak_span_mark(const void *address, unsigned mark, bool on)
+{
+    uint16_t *length = hak_span_entry(address);
+    *length = (uint16_t)(on ? *length | mark : *length & ~mark);
+}
+
+HAK_INLINE bool hak_span_is(const void *address, unsigned mark)
+{
+    return (*hak_span_entry(address) & mark) != 0;
+}
 
 /* Changes the length of a span where it stands; false where the units behind it are taken. *zeroed
  * as in hak_span_new, for the units gained. */

@@ -33,7 +33,7 @@ static struct {
 } hak_mapped[HAK_SLOT_COUNT];
 static _Atomic uint32_t hak_mapped_count;
 static _Atomic uintptr_t hak_put_off[HAK_SLOT_COUNT];
-static _Atomic uint32_t hak_put_off_count;
+_Atomic uint32_t hak_put_off_count;
 
 static void *hak_slot_claim(struct hak_slot_pool *pool)
 {
@@ -152,7 +152,7 @@ void hak_emergency_free(void *block)
         return;
     for (unsigned i = 0; i < HAK_SLOT_COUNT; i++) {
         uintptr_t none = 0;
-        /* Pairs: release with the acquire exchange in hak_emergency_next. */
+        /* Pairs: release with the acquire exchange in hak_emergency_find. */
         if (atomic_compare_exchange_strong_explicit(&hak_put_off[i], &none, (uintptr_t)block,
                                                     memory_order_release, memory_order_relaxed)) {
             atomic_fetch_add_explicit(&hak_put_off_count, 1, memory_order_relaxed);
@@ -162,10 +162,8 @@ void hak_emergency_free(void *block)
     /* More than that at once are lost: better than to wait for a lock that this thread holds. */
 }
 
-void *hak_emergency_next(void)
+void *hak_emergency_find(void)
 {
-    if (hak_likely(atomic_load_explicit(&hak_put_off_count, memory_order_relaxed) == 0))
-        return NULL;
     for (unsigned i = 0; i < HAK_SLOT_COUNT; i++) {
         uintptr_t block = atomic_exchange_explicit(&hak_put_off[i], 0, memory_order_acquire);
         if (block == 0)

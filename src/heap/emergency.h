@@ -23,7 +23,15 @@ bool hak_emergency_give(void *block);
 size_t hak_emergency_usable(const void *block);
 
 /* A free that was put off, to be done now; NULL when there is none. */
-void *hak_emergency_next(void);
+extern _Atomic uint32_t hak_put_off_count;
+void *hak_emergency_find(void);
+
+HAK_INLINE void *hak_emergency_next(void)
+{
+    if (hak_likely(atomic_load_explicit(&hak_put_off_count, memory_order_relaxed) == 0))
+        return NULL;
+    return hak_emergency_find();
+}
 
 /* Between the two, the calling thread is in a slow path. They nest. */
 HAK_INLINE hak_hot *hak_busy_begin(void)

@@ -17,6 +17,7 @@
 /* Bits of the count of heartbeats at whose change bins are looked at, and trimmed; and what a heartbeat
  * counts that a tiny or mid request met. */
 #define HAK_BEAT_BINS 16u
+#define HAK_BEATS_TIDY 16u
 #define HAK_BEATS_WATCH 256u
 #define HAK_BEATS_TRIM 2048u
 
@@ -333,9 +334,14 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     hak_heap_follow_policy(heap);
     hak_countdown_start(heap);
     hak_remote_drain(heap);
-    /* A large or big request may be a heartbeat all by itself, and says little of the bins. */
+    /* A large or big request may be a heartbeat all by itself: it says little of the bins, and what is
+     * kept need not be looked through each time. */
     uint32_t before = heap->beats;
     heap->beats += class != 0 ? HAK_BEAT_BINS : 1;
+    if (((before ^ heap->beats) & HAK_BEATS_TIDY) == 0) {
+        hak_prof_end(HAK_PROF_HEARTBEAT, begun);
+        return;
+    }
     if ((before ^ heap->beats) & HAK_BEATS_WATCH)
         hak_bins_watch(heap);
     if ((before ^ heap->beats) & HAK_BEATS_TRIM) {

@@ -48,21 +48,22 @@ static unsigned hak_large_class(size_t size)
     return (high - 15) * 8 + (unsigned)((x >> (high - 3)) & 7);
 }
 
+/* 32 KiB and so many eighths, doubled. */
 static uint32_t hak_large_class_units(unsigned class)
 {
-    size_t base = HAK_MID_MAX << (class / 8);
-    size_t bytes = base + base / 8 * (class % 8 + 1);
-    return (uint32_t)(hak_round_up(bytes, hak_max_size(HAK_UNIT_BYTES, hak_os_page_bytes)) >>
-                      HAK_UNIT_SHIFT);
+    uint32_t units = (9 + class % 8) << (class / 8);
+    if (hak_unlikely(hak_os_page_bytes > HAK_UNIT_BYTES))
+        units = (uint32_t)hak_round_up(units, hak_os_page_bytes >> HAK_UNIT_SHIFT);
+    return units;
 }
+_Static_assert(HAK_MID_MAX == 8 * HAK_UNIT_BYTES, "the eighths of the first doubling are units");
 
 /* The class of a span of exactly so many units, or HAK_LARGE_CLASSES where it is none's. */
 static unsigned hak_large_class_exact(uint32_t units)
 {
-    size_t bytes = (size_t)units << HAK_UNIT_SHIFT;
-    if (bytes <= HAK_MID_MAX)
+    if (units <= HAK_MID_MAX >> HAK_UNIT_SHIFT)
         return HAK_LARGE_CLASSES;
-    unsigned class = hak_large_class(bytes);
+    unsigned class = hak_large_class((size_t)units << HAK_UNIT_SHIFT);
     return class < HAK_LARGE_CLASSES && hak_large_class_units(class) == units ? class
                                                                               : HAK_LARGE_CLASSES;
 }
@@ -256,8 +257,9 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
 {
     *zeroed = false;
     unsigned class = hak_large_class(size);
-    size_t align = hak_max_size(hak_max_size(alignment, hak_os_page_bytes), HAK_UNIT_BYTES);
-    if (align <= HAK_UNIT_BYTES || align == hak_os_page_bytes) {
+    size_t page = hak_max_size(hak_os_page_bytes, HAK_UNIT_BYTES);
+    size_t align = hak_max_size(alignment, page);
+    if (align == page) {
         /* A class is an eighth of a doubling: so many steps are within the knob's waste. */
         unsigned most = class + (unsigned)(hak_knob_get(HAK_KNOB_LARGE_WASTE) / 12);
         if (most >= HAK_LARGE_CLASSES)
@@ -285,37 +287,49 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
 static uint64_t hak_slot_budget(const hak_heap *heap)
 {
     uint32_t live = hak_heaps_live();
-    uint32_t shares = live < 1 ? 1 : live > HAK_LARGE_SHARES ? HAK_LARGE_SHARES : live;
-    return heap->knobs.large_slot_bytes / shares;
+    uint64_t budget = heap->knobs.large_slot_bytes;
+    /* Most programs that come here often have one thread: no division for them. */
+    if (hak_likely(live <= 1))
+        return budget;
+    return budget / (live > HAK_LARGE_SHARES ? HAK_LARGE_SHARES : live);
+}
+
+/* Into a slot of its class, if a heap is given and has room for it; else into the stock. */
+static void hak_large_keep(hak_heap *heap, char *span, unsigned class)
+{
+    uint64_t bytes = hak_large_bytes(class);
+    uint64_t budget = heap != NULL ? hak_slot_budget(heap) : 0;
+    if (bytes > budget / HAK_LARGE_SHARE) {
+        hak_stock_put(span, class);
+        return;
+    }
+    if (hak_unlikely(heap->large_count[class] == HAK_LARGE_SLOTS))
+        hak_slot_evict(heap, class);
+    if (hak_unlikely(heap->large_bytes + bytes > budget))
+        hak_large_flush(heap, budget / 2);
+    heap->large[class].start[heap->large_count[class]++] = span;
+    heap->large_bytes += bytes;
 }
 
 bool hak_large_free(hak_heap *heap, void *block)
 {
-    uint32_t units = hak_span_units(block);
-    if (units == 0)
+    if (((uintptr_t)block & (HAK_UNIT_BYTES - 1)) != 0)
+        return false;
+    uint16_t *length = hak_span_entry(block);
+    uint32_t units = *length & HAK_SPAN_UNITS;
+    if (units == 0 || (*length & HAK_SPAN_KEPT) != 0)
         return false;
     unsigned class = hak_large_class_exact(units);
     /* A span that was grown to its size is not what the program asks for, but what it passes through: it
      * merges with its neighbours at once. */
-    if (class == HAK_LARGE_CLASSES || hak_span_is(block, HAK_SPAN_GROWN)) {
+    if (hak_unlikely(class == HAK_LARGE_CLASSES || (*length & HAK_SPAN_GROWN) != 0)) {
         if (heap != NULL)
             hak_count(&heap->count.large_returned, 1);
         hak_span_delete(block, units);
         return true;
     }
-    hak_span_mark(block, HAK_SPAN_KEPT, true);
-    uint64_t bytes = hak_large_bytes(class);
-    uint64_t budget = heap != NULL ? hak_slot_budget(heap) : 0;
-    if (bytes > budget / HAK_LARGE_SHARE) {
-        hak_stock_put(block, class);
-        return true;
-    }
-    if (heap->large_count[class] == HAK_LARGE_SLOTS)
-        hak_slot_evict(heap, class);
-    if (heap->large_bytes + bytes > budget)
-        hak_large_flush(heap, budget / 2);
-    heap->large[class].start[heap->large_count[class]++] = block;
-    heap->large_bytes += bytes;
+    *length = (uint16_t)(*length | HAK_SPAN_KEPT);
+    hak_large_keep(heap, block, class);
     return true;
 }
 
