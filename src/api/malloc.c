@@ -48,7 +48,7 @@ HAK_INLINE void hak_count_down(hak_heap *heap, size_t bytes, unsigned class)
 /* Class that stands for large and big requests where the heartbeat credits bytes. */
 #define HAK_CLASS_NONE 0u
 
-static void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+HAK_INLINE void *hak_alloc_pages(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
 {
     if (hak_unlikely(size > HAK_REQUEST_MAX))
         return NULL;
@@ -72,7 +72,7 @@ static void *hak_pop_counted(hak_heap *heap, unsigned class, size_t size)
 }
 
 /* Any size, with nothing done yet. */
-static void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
+HAK_INLINE void *hak_alloc_any(hak_heap *heap, size_t size, bool *zeroed)
 {
     *zeroed = false;
     if (size > HAK_MID_MAX)
@@ -93,7 +93,7 @@ static hak_heap *hak_slow_begin(hak_hot **hot)
 
 static void hak_free_in(hak_heap *heap, void *block);
 
-static void hak_slow_end(hak_heap *heap, hak_hot *hot)
+HAK_INLINE void hak_slow_end(hak_heap *heap, hak_hot *hot)
 {
     void *block;
     while (heap != NULL && hak_unlikely((block = hak_emergency_next()) != NULL))
@@ -160,8 +160,8 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
     if (hak_likely(hak_heap_is_real(hot))) {
         hak_heap *heap = hak_heap_of(hot);
         hak_busy_begin();
-        block = size <= HAK_TINY_MAX ? hak_malloc_tiny(heap, size)
-                                     : hak_alloc_any(heap, size, &zeroed);
+        block =
+            size <= HAK_TINY_MAX ? hak_malloc_tiny(heap, size) : hak_alloc_any(heap, size, &zeroed);
         if (hak_unlikely(block == NULL))
             block = hak_alloc_again(heap, size, 1, &zeroed);
         hak_slow_end(heap, hot);
@@ -357,10 +357,29 @@ HAK_EXPORT size_t hak_usable_size(const void *block)
 
 /* ---- realloc --------------------------------------------------------------------------------- */
 
+/* Blocks smaller than this are not yet taken for a buffer that grows and grows. */
+#define HAK_BUFFER_LEAST 4096u
+
+/* Where a block moves to that changes its size. */
+static void *hak_realloc_to(size_t old, size_t size)
+{
+    hak_hot *hot = hak_heap_tls;
+    if (size <= old || old < HAK_BUFFER_LEAST || size <= HAK_MID_MAX ||
+        size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) || !hak_heap_is_real(hot))
+        return hak_malloc(size);
+    hak_heap *heap = hak_heap_of(hot);
+    hak_busy_begin();
+    void *block = hak_large_alloc_ahead(heap, size);
+    if (hak_likely(block != NULL))
+        hak_count_down(heap, size, HAK_CLASS_NONE);
+    hak_slow_end(heap, hot);
+    return hak_likely(block != NULL) ? block : hak_malloc(size);
+}
+
 static void *hak_realloc_move(void *block, size_t old, size_t size)
 {
     int saved = errno;
-    void *moved = hak_malloc(size);
+    void *moved = hak_realloc_to(old, size);
     if (moved == NULL) {
         if (size > old)
             return NULL;

@@ -69,7 +69,7 @@ static void hak_countdown_start(hak_heap *heap)
 {
     uint64_t mean = heap->knobs.heartbeat_bytes;
     heap->random = heap->random * 6364136223846793005ull + 1442695040888963407ull;
-    int64_t start = (int64_t)(mean / 2 + (heap->random >> 32) % mean);
+    int64_t start = (int64_t)(mean / 2 + ((heap->random >> 32) * mean >> 32));
     __atomic_store_n(&heap->countdown_start, start, __ATOMIC_RELAXED);
     __atomic_store_n(&heap->hot.countdown, start, __ATOMIC_RELAXED);
 }

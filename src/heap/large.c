@@ -253,10 +253,9 @@ static void hak_large_count(hak_heap *heap, size_t size)
     hak_count(&heap->count.large_bytes, size);
 }
 
-void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+static void *hak_large_take(hak_heap *heap, unsigned class, size_t alignment, bool *zeroed)
 {
     *zeroed = false;
-    unsigned class = hak_large_class(size);
     size_t page = hak_max_size(hak_os_page_bytes, HAK_UNIT_BYTES);
     size_t align = hak_max_size(alignment, page);
     if (align == page) {
@@ -269,17 +268,43 @@ void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroe
             kept = hak_stock_take(class, most);
         if (kept != NULL) {
             hak_count(&heap->count.large_hits, 1);
-            hak_large_count(heap, size);
             hak_span_mark(kept, HAK_SPAN_KEPT, false);
             return kept;
         }
     }
     void *block =
         hak_span_new(hak_large_class_units(class), (uint32_t)(align >> HAK_UNIT_SHIFT), zeroed);
-    if (block != NULL) {
+    if (block != NULL)
         hak_count(&heap->count.large_made, 1);
+    return block;
+}
+
+void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)
+{
+    void *block = hak_large_take(heap, hak_large_class(size), alignment, zeroed);
+    if (block != NULL)
         hak_large_count(heap, size);
-    }
+    return block;
+}
+
+/* What a growing buffer is given: half as much again, of address space only, as long as nobody writes there.
+ * Every other realloc, or many where it grows by small steps, then finds the room there. */
+static size_t hak_large_ahead(size_t size)
+{
+    size_t ahead = size + size / 2;
+    return ahead < hak_knob_get(HAK_KNOB_BIG_THRESHOLD) ? ahead : size;
+}
+
+void *hak_large_alloc_ahead(hak_heap *heap, size_t size)
+{
+    bool zeroed;
+    unsigned class = hak_large_class(size);
+    unsigned ahead = hak_large_class(hak_large_ahead(size));
+    void *block = hak_large_take(heap, ahead, HAK_UNIT_BYTES, &zeroed);
+    if (block == NULL && ahead > class)
+        block = hak_large_take(heap, class, HAK_UNIT_BYTES, &zeroed);
+    if (block != NULL)
+        hak_large_count(heap, size);
     return block;
 }
 
@@ -347,13 +372,16 @@ bool hak_large_resize(hak_heap *heap, void *block, size_t size)
 {
     uint32_t units = hak_span_units(block);
     uint32_t want = hak_large_class_units(hak_large_class(size));
+    uint32_t most = hak_large_class_units(hak_large_class(hak_large_ahead(size)));
     bool zeroed;
     if (want > HAK_SUPERSLAB_UNITS)
         return false;
     /* A span that would shrink by little stays as it is: it may grow again. */
     if (want <= units && want >= units - units / 4)
         return true;
-    if (!hak_span_resize(block, units, want, &zeroed))
+    bool done =
+        want > units && most <= HAK_SUPERSLAB_UNITS && hak_span_resize(block, units, most, &zeroed);
+    if (!done && !hak_span_resize(block, units, want, &zeroed))
         return false;
     hak_large_grown(block);
     hak_count(&heap->count.large_hits, 1);

@@ -16,6 +16,9 @@ extern hak_lock hak_stock_lock;
  * block is known to read as zeros. NULL without memory. */
 void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed);
 
+/* The same for a block that a realloc makes larger: with room to grow further, where there is some. */
+void *hak_large_alloc_ahead(hak_heap *heap, size_t size);
+
 /* Frees the span that starts at `block`; `heap` may be NULL. False where none starts there. */
 bool hak_large_free(hak_heap *heap, void *block);
 

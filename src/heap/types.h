@@ -167,7 +167,7 @@ typedef struct hak_bin_back {
 
 /* Freed spans that a heap keeps: a few of each large class, newest last. */
 #define HAK_LARGE_CLASSES 48u
-#define HAK_LARGE_SLOTS 4u
+#define HAK_LARGE_SLOTS 8u
 
 typedef struct hak_large_slots {
     char *start[HAK_LARGE_SLOTS];
