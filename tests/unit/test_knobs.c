@@ -287,8 +287,9 @@ static void empty_slabs(void **state)
 
 static uint64_t large_kept_by_the_heap(void)
 {
-    take_blocks(4, 100000);
-    give_blocks(4);
+    /* Enough for a heartbeat, at which a heap takes the knobs in. */
+    take_blocks(16, 100000);
+    give_blocks(16);
     return my_heap()->large_bytes;
 }
 
