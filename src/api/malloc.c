@@ -91,13 +91,13 @@ static hak_heap *hak_slow_begin(hak_hot **hot)
     return heap;
 }
 
-static void hak_free_in(hak_heap *heap, void *block);
+static HAK_NOINLINE void hak_free_put_off(hak_heap *heap, void *block);
 
 HAK_INLINE void hak_slow_end(hak_heap *heap, hak_hot *hot)
 {
     void *block;
     while (heap != NULL && hak_unlikely((block = hak_emergency_next()) != NULL))
-        hak_free_in(heap, block);
+        hak_free_put_off(heap, block);
     hak_busy_end(hot);
 }
 
@@ -160,8 +160,13 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
     if (hak_likely(hak_heap_is_real(hot))) {
         hak_heap *heap = hak_heap_of(hot);
         hak_busy_begin();
-        block =
-            size <= HAK_TINY_MAX ? hak_malloc_tiny(heap, size) : hak_alloc_any(heap, size, &zeroed);
+        if (size <= HAK_TINY_MAX)
+            block = hak_malloc_tiny(heap, size);
+        else if (size <= HAK_MID_MAX || size >= hak_knob_get(HAK_KNOB_BIG_THRESHOLD) ||
+                 (block = hak_large_pop(heap, size)) == NULL)
+            block = hak_alloc_any(heap, size, &zeroed);
+        else
+            hak_count_down(heap, size, HAK_CLASS_NONE);
         if (hak_unlikely(block == NULL))
             block = hak_alloc_again(heap, size, 1, &zeroed);
         hak_slow_end(heap, hot);
@@ -282,7 +287,7 @@ static uint32_t hak_tag_of(const void *block)
 }
 
 /* Any block, in a thread that is busy; `heap` is NULL where it has none. */
-static void hak_free_in(hak_heap *heap, void *block)
+HAK_INLINE void hak_free_in(hak_heap *heap, void *block)
 {
     uint32_t tag = hak_tag_of(block);
     if (hak_tag_is_slab(tag)) {
@@ -298,13 +303,26 @@ static void hak_free_in(hak_heap *heap, void *block)
     }
 }
 
+/* What a signal handler could not free. */
+static HAK_NOINLINE void hak_free_put_off(hak_heap *heap, void *block)
+{
+    hak_free_in(heap, block);
+}
+
 /* A block whose bin is full; spans, big blocks, what is not ours; and everything of a thread without a
  * heap. */
 void hak_free_slow(void *block, hak_hot *hot)
 {
     if (block == NULL)
         return;
-    if (hak_unlikely(hot == &hak_heap_busy)) {
+    if (hak_likely(hak_heap_is_real(hot))) {
+        hak_heap *heap = hak_heap_of(hot);
+        hak_busy_begin();
+        hak_free_in(heap, block);
+        hak_slow_end(heap, hot);
+        return;
+    }
+    if (hot == &hak_heap_busy) {
         hak_emergency_free(block);
         return;
     }

@@ -309,6 +309,7 @@ void hak_heap_follow_policy(hak_heap *heap)
         .heartbeat_bytes = value[HAK_KNOB_HEARTBEAT_BYTES],
         .out_bytes = value[HAK_KNOB_OUT_BYTES],
         .large_slot_bytes = value[HAK_KNOB_LARGE_SLOT_BYTES],
+        .large_waste = (uint32_t)value[HAK_KNOB_LARGE_WASTE],
         .bin_blocks = (uint32_t)value[HAK_KNOB_BIN_BLOCKS],
         .bin_start = (uint32_t)value[HAK_KNOB_BIN_START],
         .refill_percent = (uint32_t)value[HAK_KNOB_REFILL_PERCENT],
@@ -333,7 +334,6 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
     hak_count(&heap->count.heartbeats, 1);
     hak_heap_follow_policy(heap);
     hak_countdown_start(heap);
-    hak_remote_drain(heap);
     /* A large or big request may be a heartbeat all by itself: it says little of the bins, and what is
      * kept need not be looked through each time. */
     uint32_t before = heap->beats;
@@ -342,6 +342,7 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
         hak_prof_end(HAK_PROF_HEARTBEAT, begun);
         return;
     }
+    hak_remote_drain(heap);
     if ((before ^ heap->beats) & HAK_BEATS_WATCH)
         hak_bins_watch(heap);
     if ((before ^ heap->beats) & HAK_BEATS_TRIM) {

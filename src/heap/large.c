@@ -215,7 +215,14 @@ void hak_large_stats_read(hak_large_stats *out)
 
 /* ---- A heap's slots -------------------------------------------------------------------------- */
 
-static char *hak_slot_take(hak_heap *heap, unsigned class, unsigned most)
+/* The class that a request of this class may be served from at the most: each is an eighth of a doubling. */
+static unsigned hak_large_most(unsigned class, uint64_t waste)
+{
+    unsigned most = class + (unsigned)(waste / 12);
+    return most < HAK_LARGE_CLASSES ? most : HAK_LARGE_CLASSES - 1;
+}
+
+HAK_INLINE char *hak_slot_take(hak_heap *heap, unsigned class, unsigned most)
 {
     for (unsigned c = class; c <= most; c++) {
         if (heap->large_count[c] == 0)
@@ -259,10 +266,7 @@ static void *hak_large_take(hak_heap *heap, unsigned class, size_t alignment, bo
     size_t page = hak_max_size(hak_os_page_bytes, HAK_UNIT_BYTES);
     size_t align = hak_max_size(alignment, page);
     if (align == page) {
-        /* A class is an eighth of a doubling: so many steps are within the knob's waste. */
-        unsigned most = class + (unsigned)(hak_knob_get(HAK_KNOB_LARGE_WASTE) / 12);
-        if (most >= HAK_LARGE_CLASSES)
-            most = HAK_LARGE_CLASSES - 1;
+        unsigned most = hak_large_most(class, hak_knob_get(HAK_KNOB_LARGE_WASTE));
         char *kept = hak_slot_take(heap, class, most);
         if (kept == NULL)
             kept = hak_stock_take(class, most);
@@ -277,6 +281,18 @@ static void *hak_large_take(hak_heap *heap, unsigned class, size_t alignment, bo
     if (block != NULL)
         hak_count(&heap->count.large_made, 1);
     return block;
+}
+
+void *hak_large_pop(hak_heap *heap, size_t size)
+{
+    unsigned class = hak_large_class(size);
+    char *kept = hak_slot_take(heap, class, hak_large_most(class, heap->knobs.large_waste));
+    if (kept == NULL)
+        return NULL;
+    hak_count(&heap->count.large_hits, 1);
+    hak_large_count(heap, size);
+    hak_span_mark(kept, HAK_SPAN_KEPT, false);
+    return kept;
 }
 
 void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed)

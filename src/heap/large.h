@@ -12,6 +12,10 @@
 
 extern hak_lock hak_stock_lock;
 
+/* A span from the heap's own slots, for a size above HAK_MID_MAX and below the big threshold; NULL where there
+ * is none at hand. The short way of hak_large_alloc. */
+void *hak_large_pop(hak_heap *heap, size_t size);
+
 /* `size` at most HAK_SUPERSLAB_BYTES; `alignment` a power of two up to that. *zeroed says whether the
  * block is known to read as zeros. NULL without memory. */
 void *hak_large_alloc(hak_heap *heap, size_t size, size_t alignment, bool *zeroed);

@@ -181,6 +181,7 @@ typedef struct hak_heap_knobs {
     uint64_t heartbeat_bytes;
     uint64_t out_bytes;
     uint64_t large_slot_bytes;
+    uint32_t large_waste;
     uint32_t bin_blocks;
     uint32_t bin_start;
     uint32_t refill_percent;
