@@ -3,7 +3,7 @@
  * The child has one thread and a copy of everything. Every lock is held by the forking thread while
  * the copy is made, so what they guard is whole. Heaps of threads that the child does not have may be
  * torn, in the middle of a slow path: they stay marked as taken and no list leads to them, so nobody
- * in the child adopts from them; frees of their blocks are posted to their mailboxes and stay there.
+ * in the child adopts from them; their blocks, freed, are used again, but what is posted to them stays.
  */
 #include <pthread.h>
 

@@ -149,6 +149,7 @@ static void hak_collect(hak_stats_data *stats, hak_class_stats class[HAK_CLASS_C
     hak_collect_memory(stats, class);
     stats->foreign_frees = hak_foreign_frees();
     stats->exchange_bytes = hak_exchange_bytes();
+    stats->remote_posted += hak_exchange_posted();
     uint64_t pages = stats->tier[HAK_TIER_LARGE].bytes + stats->tier[HAK_TIER_BIG].bytes;
     hak_report_estimate(stats, class,
                         stats->served_bytes > pages ? stats->served_bytes - pages : 0);

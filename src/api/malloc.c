@@ -145,9 +145,11 @@ static void *hak_malloc_tiny(hak_heap *heap, size_t size)
 {
     unsigned class = hak_class_of(size == 0 ? 1 : size);
     /* The hot path took a slot from an empty bin. */
-    if (hak_likely(hak_countdown(&heap->hot) >= 0))
-        heap->hot.bins[size == 0 ? 0 : class].top++;
-    else
+    if (hak_unlikely(size == 0))
+        heap->hot.bins[0].top = heap->hot.bins[0].limit;
+    else if (hak_likely(hak_countdown(&heap->hot) >= 0))
+        heap->hot.bins[class].top++;
+    if (hak_unlikely(hak_countdown(&heap->hot) < 0))
         hak_heartbeat(heap, class);
     return hak_pop(heap, class);
 }
@@ -167,8 +169,12 @@ static HAK_NOINLINE void *hak_malloc_hard(size_t size, hak_hot *hot)
             block = hak_alloc_any(heap, size, &zeroed);
         else
             hak_count_down(heap, size, HAK_CLASS_NONE);
-        if (hak_unlikely(block == NULL))
+        if (hak_unlikely(block == NULL)) {
+            /* Nothing was served yet: what the hot path took off goes back. */
+            if (size <= HAK_TINY_MAX)
+                hak_countdown_take(hot, -hak_round_up(size, 16));
             block = hak_alloc_again(heap, size, 1, &zeroed);
+        }
         hak_slow_end(heap, hot);
     } else {
         block = hak_alloc_hard(size, 1, &zeroed);
@@ -408,9 +414,9 @@ static void *hak_realloc_move(void *block, size_t old, size_t size)
     memcpy(moved, block, old < size ? old : size);
     /* Spans on the way to another size are not kept for the next request of this one. */
     if (hak_tag_of(moved) == HAK_TAG_SPAN)
-        hak_large_grown(moved);
+        hak_large_grown(moved, size);
     if (hak_tag_of(block) == HAK_TAG_SPAN)
-        hak_large_grown(block);
+        hak_large_grown(block, old);
     hak_free(block);
     return moved;
 }

@@ -141,6 +141,16 @@ static uint32_t hak_bin_cap_max(const hak_heap *heap, unsigned class)
     return (uint32_t)(cap < knobs->bin_blocks ? cap : knobs->bin_blocks);
 }
 
+/* No more is lent than the cap makes use of. */
+static void hak_bin_repay(hak_heap *heap, unsigned class)
+{
+    hak_bin_back *back = &heap->back[class];
+    if (hak_likely(back->lent <= back->cap))
+        return;
+    heap->lent_bytes -= (uint64_t)(back->lent - back->cap) * hak_classes[class].bytes;
+    back->lent = back->cap;
+}
+
 static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
 {
     hak_bin_back *back = &heap->back[class];
@@ -148,6 +158,7 @@ static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
     heap->cap_bytes += cap * bytes - back->cap * bytes;
     back->cap = cap;
     heap->hot.bins[class].limit = back->base + cap;
+    hak_bin_repay(heap, class);
 }
 
 /* Gives a bin its first array, or one with room for `cap`. False without memory: it keeps what it
@@ -633,6 +644,7 @@ static void hak_bin_make_room(hak_heap *heap, unsigned class)
         more = hak_bin_lend(heap, class, more);
         if (more > 0)
             hak_bin_raise(heap, class, cap + more);
+        hak_bin_repay(heap, class);
     }
     back->room_made = back->cap - cap;
     if (back->base == NULL || back->cap > cap)

@@ -16,7 +16,8 @@ bool hak_bin_refill(hak_heap *heap, unsigned class);
  * slabs, those of other heaps too; or puts the block itself where it belongs. */
 void hak_bin_free_full(hak_heap *heap, unsigned class, void *block);
 
-/* Moves the oldest `count` blocks of a bin back to their slabs. */
+/* Moves the oldest `count` blocks of a bin back to their slabs; those of other heaps to the exchange, or to
+ * their owners. */
 void hak_bin_spill(hak_heap *heap, unsigned class, uint32_t count);
 
 HAK_INLINE uint32_t hak_bin_count(const hak_heap *heap, unsigned class)

@@ -64,10 +64,12 @@ HAK_INLINE uint16_t *hak_span_entry(const void *address)
 }
 
 /* Marks of a span, beside its length. KEPT: freed, and in a slot or the stock; hak_span_units then says
- * 0, so that freeing it once more is noticed. GROWN: made by realloc. Only who has the span may. */
+ * 0, so that freeing it once more is noticed. GROWN: made by realloc. Only who has the span may. ASKED: no
+ * span's own entry, but the one behind a GROWN span's: how many units its program asked for. */
 #define HAK_SPAN_KEPT 0x8000u
 #define HAK_SPAN_GROWN 0x4000u
-#define HAK_SPAN_UNITS 0x3FFFu
+#define HAK_SPAN_ASKED 0x2000u
+#define HAK_SPAN_UNITS 0x3FFu
 
 /* Units of the span that starts exactly at `address`, 0 where none does. */
 HAK_INLINE uint32_t hak_span_units(const void *address)
@@ -75,7 +77,7 @@ HAK_INLINE uint32_t hak_span_units(const void *address)
     if (((uintptr_t)address & (HAK_UNIT_BYTES - 1)) != 0)
         return 0;
     uint32_t length = *hak_span_entry(address);
-    return (length & HAK_SPAN_KEPT) == 0 ? length & HAK_SPAN_UNITS : 0;
+    return (length & (HAK_SPAN_KEPT | HAK_SPAN_ASKED)) == 0 ? length & HAK_SPAN_UNITS : 0;
 }
 
 HAK_INLINE void hak_span_mark(const void *address, unsigned mark, bool on)

@@ -4,6 +4,7 @@
 
 #include "heap/meta.h"
 #include "heap/remote.h"
+#include "os/os.h"
 #include "policy/policy.h"
 
 /* Blocks of one class that the exchange has room for, whatever their size. */
@@ -18,6 +19,8 @@ typedef struct hak_shelf {
 } hak_shelf;
 
 static hak_shelf hak_shelves[HAK_CLASS_COUNT];
+static _Atomic uint64_t hak_exchange_since_ms; /* of the last trim */
+static _Atomic uint64_t hak_exchange_posts;
 
 static uint32_t hak_shelf_count(const hak_shelf *shelf)
 {
@@ -74,7 +77,11 @@ uint32_t hak_exchange_take(unsigned class, void **end, uint32_t want)
 
 static void hak_shelf_trim(hak_shelf *shelf, bool all)
 {
-    if (hak_shelf_count(shelf) == 0 || !hak_lock_try(&shelf->lock))
+    if (hak_shelf_count(shelf) == 0)
+        return;
+    if (all)
+        hak_lock_take(&shelf->lock);
+    else if (!hak_lock_try(&shelf->lock))
         return;
     uint32_t held = hak_shelf_count(shelf);
     uint32_t out = all ? held : (shelf->low + 1) / 2;
@@ -86,12 +93,23 @@ static void hak_shelf_trim(hak_shelf *shelf, bool all)
     hak_shelf_set_count(shelf, held - out);
     shelf->low = held - out;
     hak_lock_drop(&shelf->lock);
+    atomic_fetch_add_explicit(&hak_exchange_posts, out, memory_order_relaxed);
 }
 
 void hak_exchange_trim(bool all)
 {
+    uint64_t now = hak_os_coarse_ms();
+    uint64_t since = atomic_load_explicit(&hak_exchange_since_ms, memory_order_relaxed);
+    if (!all && since + hak_knob_get(HAK_KNOB_PURGE_DELAY) > now)
+        return;
+    atomic_store_explicit(&hak_exchange_since_ms, now, memory_order_relaxed);
     for (unsigned c = 1; c < HAK_CLASS_COUNT; c++)
         hak_shelf_trim(&hak_shelves[c], all);
+}
+
+uint64_t hak_exchange_posted(void)
+{
+    return atomic_load_explicit(&hak_exchange_posts, memory_order_relaxed);
 }
 
 uint64_t hak_exchange_bytes(void)

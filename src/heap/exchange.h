@@ -22,8 +22,11 @@ uint32_t hak_exchange_put(unsigned class, void *const *blocks, uint32_t count);
 /* Moves up to `want` blocks of a class to the slots below `end`. Returns how many. */
 uint32_t hak_exchange_take(unsigned class, void **end, uint32_t want);
 
-/* Posts half of what nobody asked for since the last time; or all there is. */
+/* Posts half of what nobody asked for since the last time, if that was purge_delay ago; or all there is. */
 void hak_exchange_trim(bool all);
+
+/* Blocks that trims have posted. */
+uint64_t hak_exchange_posted(void);
 
 /* Bytes of the blocks held. No lock. */
 uint64_t hak_exchange_bytes(void);

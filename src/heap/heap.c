@@ -347,12 +347,12 @@ void hak_heartbeat(hak_heap *heap, unsigned class)
         hak_bins_watch(heap);
     if ((before ^ heap->beats) & HAK_BEATS_TRIM) {
         hak_bins_trim(heap);
-        hak_exchange_trim(false);
         hak_large_flush(heap, heap->large_bytes / 2);
     }
     hak_prof_end(HAK_PROF_HEARTBEAT, begun);
     hak_heaps_dissolve(false);
     hak_orphans_drain();
+    hak_exchange_trim(false);
     hak_large_tidy(false);
     hak_bigcache_purge(false);
     if (hak_central_purge_due())

@@ -53,8 +53,8 @@ typedef struct hak_chunk_map_view {
 } hak_chunk_map_view;
 extern hak_chunk_map_view hak_chunk_map __attribute__((visibility("hidden")));
 
-/* The calling thread's heap. Never NULL: a thread without one has hak_heap_none, whose bins are all
- * empty and whose tag matches nothing. */
+/* The calling thread's heap. Never NULL: a thread without one has hak_heap_none, whose countdown is below
+ * zero and whose bins have no room. */
 extern __thread hak_hot *hak_heap_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -67,10 +67,10 @@ void hak_free_slow(void *block, hak_hot *hot) HAK_HOT_SLOW;
 /* A block of at least `size` bytes aligned to the power of two `alignment`. */
 void *hak_aligned_slow(size_t alignment, size_t size) HAK_HOT_SLOW;
 
-/* The two moves of a bin's top, each leaving it one slot on whatever comes of it. Written as x86-64
- * instructions because compilers spend one more each on them: they do not fold load, add and store
- * into one instruction where the old value is needed too, nor use one address for both fields. Plain
- * C elsewhere, and in debug and sanitizer builds, which must see the accesses.
+/* The move of a bin's top in malloc, which leaves it one slot on whatever comes of it. Written as x86-64
+ * instructions because compilers spend more on it: they do not fold load, add and store into one
+ * instruction where the old value is needed too. Plain C elsewhere, and in debug and sanitizer builds,
+ * which must see the accesses.
  *
  * The countdown likewise: other threads read it for the statistics (pairs: the relaxed load in
  * hak_heap_served), and threads without a heap share one. An atomic access is not folded either. */

@@ -358,7 +358,7 @@ bool hak_large_free(hak_heap *heap, void *block)
         return false;
     uint16_t *length = hak_span_entry(block);
     uint32_t units = *length & HAK_SPAN_UNITS;
-    if (units == 0 || (*length & HAK_SPAN_KEPT) != 0)
+    if (units == 0 || (*length & (HAK_SPAN_KEPT | HAK_SPAN_ASKED)) != 0)
         return false;
     unsigned class = hak_large_class_exact(units);
     /* A span that was grown to its size is not what the program asks for, but what it passes through: it
@@ -366,6 +366,7 @@ bool hak_large_free(hak_heap *heap, void *block)
     if (hak_unlikely(class == HAK_LARGE_CLASSES || (*length & HAK_SPAN_GROWN) != 0)) {
         if (heap != NULL)
             hak_count(&heap->count.large_returned, 1);
+        length[1] = 0;
         hak_span_delete(block, units);
         return true;
     }
@@ -374,14 +375,22 @@ bool hak_large_free(hak_heap *heap, void *block)
     return true;
 }
 
-void hak_large_grown(void *block)
+/* A large span has nine units or more, so that the entry behind its own is nobody else's. */
+void hak_large_grown(void *block, size_t size)
 {
-    hak_span_mark(block, HAK_SPAN_GROWN, true);
+    uint16_t *length = hak_span_entry(block);
+    length[0] = (uint16_t)(length[0] | HAK_SPAN_GROWN);
+    size_t page = hak_max_size(HAK_UNIT_BYTES, hak_os_page_bytes);
+    length[1] = (uint16_t)(hak_round_up(size, page) >> HAK_UNIT_SHIFT | HAK_SPAN_ASKED);
 }
 
 size_t hak_large_usable(const void *block)
 {
-    return (size_t)hak_span_units(block) << HAK_UNIT_SHIFT;
+    uint32_t units = hak_span_units(block);
+    const uint16_t *length = hak_span_entry(block);
+    if (units != 0 && (length[0] & HAK_SPAN_GROWN) != 0)
+        units = length[1] & HAK_SPAN_UNITS;
+    return (size_t)units << HAK_UNIT_SHIFT;
 }
 
 bool hak_large_resize(hak_heap *heap, void *block, size_t size)
@@ -392,14 +401,20 @@ bool hak_large_resize(hak_heap *heap, void *block, size_t size)
     bool zeroed;
     if (want > HAK_SUPERSLAB_UNITS)
         return false;
-    /* A span that would shrink by little stays as it is: it may grow again. */
+    /* Into the room that it was given. */
+    if (size > hak_large_usable(block) && want <= units) {
+        hak_large_grown(block, size);
+        hak_count(&heap->count.large_hits, 1);
+        return true;
+    }
+    /* One that would shrink by little stays as it is: it may grow again. */
     if (want <= units && want >= units - units / 4)
         return true;
     bool done =
         want > units && most <= HAK_SUPERSLAB_UNITS && hak_span_resize(block, units, most, &zeroed);
     if (!done && !hak_span_resize(block, units, want, &zeroed))
         return false;
-    hak_large_grown(block);
+    hak_large_grown(block, size);
     hak_count(&heap->count.large_hits, 1);
     return true;
 }

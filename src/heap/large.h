@@ -26,10 +26,11 @@ void *hak_large_alloc_ahead(hak_heap *heap, size_t size);
 /* Frees the span that starts at `block`; `heap` may be NULL. False where none starts there. */
 bool hak_large_free(hak_heap *heap, void *block);
 
-/* Says that a span came of a realloc: it is not kept when it is freed. */
-void hak_large_grown(void *block);
+/* Says that a span came of a realloc to `size`: it is not kept when it is freed, and what it holds beyond the
+ * pages of that size is room to grow. */
+void hak_large_grown(void *block, size_t size);
 
-/* Bytes of the span that starts at `block`, or 0. */
+/* Bytes of the span that starts at `block`, without room to grow; or 0. */
 size_t hak_large_usable(const void *block);
 
 /* Makes a span hold `size` bytes where it stands, if it can. */

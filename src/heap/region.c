@@ -11,7 +11,7 @@
 /* Under an address-space limit the tables must be small: low, and covering little. */
 #define HAK_REGION_TIGHT_LOW_BYTES ((uint64_t)8 << 30)
 #define HAK_REGION_TIGHT_SPREAD_BYTES ((uint64_t)8 << 30)
-#define HAK_REGION_TIGHT_COVER_BYTES ((uint64_t)32 << 30)
+#define HAK_REGION_TIGHT_COVER_BYTES ((uint64_t)32 << 30) /* or as much as the limit allows */
 /* Where the low addresses are taken (a sanitizer's shadow): above them, at the price of larger
  * tables, which are address space only. */
 #define HAK_REGION_HIGH_BYTES ((uint64_t)0x2000 << 32)
@@ -147,8 +147,13 @@ bool hak_region_init(void)
     }
     uint64_t step =
         hak_round_up(hak_min_size(limit / 16, HAK_REGION_STEP_BYTES), HAK_SUPERSLAB_BYTES);
-    return hak_region_start(HAK_REGION_TIGHT_COVER_BYTES, HAK_REGION_TIGHT_LOW_BYTES,
-                            HAK_REGION_TIGHT_SPREAD_BYTES, step);
+    uint64_t cover = HAK_REGION_TIGHT_LOW_BYTES + HAK_REGION_TIGHT_SPREAD_BYTES +
+                     hak_round_up(limit, HAK_SUPERSLAB_BYTES);
+    if (cover < HAK_REGION_TIGHT_COVER_BYTES)
+        cover = HAK_REGION_TIGHT_COVER_BYTES;
+    if (cover > HAK_REGION_COVER_BYTES)
+        cover = HAK_REGION_COVER_BYTES;
+    return hak_region_start(cover, HAK_REGION_TIGHT_LOW_BYTES, HAK_REGION_TIGHT_SPREAD_BYTES, step);
 }
 
 /* More address space: behind the last piece and twice as much, or anywhere, or less. */

@@ -35,10 +35,9 @@
       "Bytes of blocks that a thread keeps which only frees, and allocates none of their sizes; "  \
       "a "                                                                                         \
       "16th of it of each size")                                                                   \
-    X(EXCHANGE_BYTES, exchange_bytes, bytes, HAK_KiB(64), 0, HAK_MiB(64), HAK_KiB(64),             \
-      HAK_KiB(64),                                                                                 \
+    X(EXCHANGE_BYTES, exchange_bytes, bytes, HAK_KiB(64), 0, HAK_MiB(32), HAK_KiB(8), HAK_KiB(64), \
       "Bytes of each size freed by threads that have too many, kept for threads that need some, "  \
-      "before they go back to the slabs of the thread that allocated them")                        \
+      "before they go back to the slabs of the thread that allocated them; at most 1,024 blocks")  \
     X(EMPTY_SLABS, empty_slabs, count, 1, 0, 64, 0, 1,                                             \
       "Empty slabs of a class that a thread keeps for itself")                                     \
     X(LARGE_SLOT_BYTES, large_slot_bytes, bytes, HAK_MiB(16), 0, HAK_GiB(16), 0, HAK_MiB(16),      \

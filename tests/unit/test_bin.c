@@ -263,6 +263,26 @@ static void what_was_lent_is_never_earned(void **state)
     assert_int_equal(freer->back[class].lent, 0);
 }
 
+static void a_lowered_cap_is_still_lent(void **state)
+{
+    (void)state;
+    hak_heap *owner = new_heap();
+    hak_heap *freer = new_heap();
+    unsigned class = 1;
+    for (unsigned turn = 0; turn < 3; turn++) {
+        for (unsigned i = 0; i < 300; i++)
+            push(freer, class, pop(owner, class));
+        assert_true(freer->back[class].cap > freer->knobs.bin_start);
+        assert_int_equal(freer->back[class].lent, freer->back[class].cap);
+        for (unsigned trims = 0; trims < 10; trims++) {
+            hak_bins_watch(freer);
+            hak_bins_trim(freer);
+        }
+        assert_true(freer->back[class].lent <= freer->back[class].cap);
+        assert_int_equal(freer->lent_bytes, freer->back[class].lent * 16);
+    }
+}
+
 /* ---- Pages of free blocks */
 
 static void pages_of_free_blocks_stay_in_partly_used_slabs(void **state)
@@ -336,6 +356,7 @@ int main(void)
         cmocka_unit_test_setup(a_thread_that_reuses_foreign_blocks_posts_them_all, default_policy),
         cmocka_unit_test_setup(many_classes_exceed_the_budget_of_the_thread, default_policy),
         cmocka_unit_test_setup(what_was_lent_is_never_earned, default_policy),
+        cmocka_unit_test_setup(a_lowered_cap_is_still_lent, default_policy),
         cmocka_unit_test_setup(pages_of_free_blocks_stay_in_partly_used_slabs, default_policy),
         cmocka_unit_test_setup(a_countdown_that_is_shared_is_written_back, default_policy),
     };

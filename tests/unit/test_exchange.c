@@ -41,10 +41,24 @@ static void a_refill_takes_fresh_memory_before_what_lies_there(void **state)
     assert_int_equal(tag_of(pop(other, class)) >> HAK_TAG_OWNER_SHIFT, other->owner);
 }
 
+static void a_trim_does_not_wait(void **state)
+{
+    (void)state;
+    set_knob(HAK_KNOB_PURGE_DELAY, 3600000);
+    filled();
+    assert_int_equal(hak_exchange_put(class, blocks, 100), 100);
+    hak_exchange_trim(true);
+    assert_int_equal(hak_exchange_put(class, blocks, 100), 100);
+    for (unsigned i = 0; i < 4; i++)
+        hak_exchange_trim(false);
+    assert_int_equal(hak_exchange_bytes(), 100 * 256);
+}
+
 /* Half of it at a time, and none of what was in use since. */
 static void what_nobody_takes_stays(void **state)
 {
     (void)state;
+    set_knob(HAK_KNOB_PURGE_DELAY, 0);
     hak_heap *owner = filled();
     void *taken[60];
     assert_int_equal(hak_exchange_put(class, blocks, 100), 100);
@@ -55,8 +69,10 @@ static void what_nobody_takes_stays(void **state)
     assert_int_equal(hak_exchange_put(class, taken, 50), 50);
     hak_exchange_trim(false);
     assert_int_equal(hak_exchange_bytes(), 50 * 256);
+    uint64_t posted = hak_exchange_posted();
     hak_exchange_trim(true);
     assert_int_equal(hak_exchange_bytes(), 0);
+    assert_int_equal(hak_exchange_posted(), posted + 50);
     hak_remote_drain(owner);
     assert_int_equal(owner->count.remote_drained, 100);
 }
@@ -66,6 +82,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(more_is_taken_in_than_the_knob_allows, default_policy),
         cmocka_unit_test_setup(a_refill_takes_fresh_memory_before_what_lies_there, default_policy),
+        cmocka_unit_test_setup(a_trim_does_not_wait, default_policy),
         cmocka_unit_test_setup(what_nobody_takes_stays, default_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,6 +219,33 @@ static void a_resize_moves_what_could_stand(void **state)
     assert_int_equal(stats_now().stock_spans, before.stock_spans);
 }
 
+/* What is not yet asked for is nobody's: usable size ends before it, and a pointer there is foreign. */
+static void room_to_grow_is_told_of(void **state)
+{
+    (void)state;
+    hak_heap *heap = new_heap();
+    char *block = hak_large_alloc_ahead(heap, KIB(200));
+    assert_non_null(block);
+    hak_large_grown(block, KIB(200));
+    uint32_t units = hak_span_units(block);
+    assert_true((size_t)units << HAK_UNIT_SHIFT >= KIB(300));
+    assert_int_equal(hak_large_usable(block), KIB(200));
+    assert_int_equal(hak_large_usable(block + HAK_UNIT_BYTES), 0);
+    assert_false(hak_large_free(heap, block + HAK_UNIT_BYTES));
+    assert_true(hak_large_resize(heap, block, KIB(290)));
+    assert_int_equal(hak_span_units(block), units);
+    assert_int_equal(hak_large_usable(block), hak_round_up(KIB(290), hak_os_page_bytes));
+    assert_true(hak_large_free(heap, block));
+    assert_false(hak_large_free(heap, block));
+    /* Nothing of the old span is taken for a new one's. */
+    char *next = hak_span_new(1, 1, &(bool){false});
+    char *behind = hak_span_new(9, 1, &(bool){false});
+    assert_int_equal(hak_span_units(behind), 9);
+    assert_int_equal(hak_span_units(next), 1);
+    hak_span_delete(next, 1);
+    hak_span_delete(behind, 9);
+}
+
 static void an_alignment_is_missed(void **state)
 {
     (void)state;
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test_setup(the_stock_outgrows_its_budget, empty_stock),
         cmocka_unit_test_setup(stocked_spans_do_not_age, empty_stock),
         cmocka_unit_test_setup(a_resize_moves_what_could_stand, empty_stock),
+        cmocka_unit_test_setup(room_to_grow_is_told_of, empty_stock),
         cmocka_unit_test_setup(an_alignment_is_missed, empty_stock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
