@@ -121,24 +121,38 @@ static void **hak_array_take(hak_heap *heap, unsigned size_index)
     return array;
 }
 
+/* Blocks that a bin may hold whatever their size: with fewer, every other request of a large class is a slow
+ * one. */
+static uint32_t hak_bin_least(const hak_heap *heap, unsigned class)
+{
+    uint32_t least = class <= HAK_TINY_CLASSES ? HAK_BIN_CAP_LEAST / 2 : HAK_BIN_CAP_LEAST;
+    return least < heap->knobs.bin_blocks ? least : heap->knobs.bin_blocks;
+}
+
+/* Bytes of a cap that count against the budget of the thread. */
+static uint64_t hak_cap_bytes(unsigned class, uint32_t cap)
+{
+    uint32_t least = class <= HAK_TINY_CLASSES ? HAK_BIN_CAP_LEAST / 2 : HAK_BIN_CAP_LEAST;
+    return cap > least ? (uint64_t)(cap - least) * hak_classes[class].bytes : 0;
+}
+
 /* The most blocks that the knobs let a bin of this class hold now. */
 static uint32_t hak_bin_cap_max(const hak_heap *heap, unsigned class)
 {
     uint32_t bytes = hak_classes[class].bytes;
     if (bytes == 0)
         return 0;
-    const hak_heap_knobs *knobs = &heap->knobs;
-    uint64_t cap = knobs->bin_bytes / bytes;
+    uint32_t least = hak_bin_least(heap, class);
+    uint64_t cap = heap->knobs.bin_bytes / bytes;
     /* What the other bins leave of the thread's budget. */
-    uint64_t others = heap->cap_bytes - (uint64_t)heap->back[class].cap * bytes;
-    uint64_t left = knobs->thread_bytes > others ? (knobs->thread_bytes - others) / bytes : 0;
+    uint64_t others = heap->cap_bytes - hak_cap_bytes(class, heap->back[class].cap);
+    uint64_t budget = heap->knobs.thread_bytes;
+    uint64_t left = least + (budget > others ? (budget - others) / bytes : 0);
     if (cap > left)
         cap = left;
-    /* A few whatever their size: with fewer, every other request of a large class is a slow one. */
-    uint32_t least = class <= HAK_TINY_CLASSES ? HAK_BIN_CAP_LEAST / 2 : HAK_BIN_CAP_LEAST;
     if (cap < least)
         cap = least;
-    return (uint32_t)(cap < knobs->bin_blocks ? cap : knobs->bin_blocks);
+    return (uint32_t)(cap < heap->knobs.bin_blocks ? cap : heap->knobs.bin_blocks);
 }
 
 /* No more is lent than the cap makes use of. */
@@ -154,8 +168,7 @@ static void hak_bin_repay(hak_heap *heap, unsigned class)
 static void hak_bin_set_cap(hak_heap *heap, unsigned class, uint32_t cap)
 {
     hak_bin_back *back = &heap->back[class];
-    uint64_t bytes = hak_classes[class].bytes;
-    heap->cap_bytes += cap * bytes - back->cap * bytes;
+    heap->cap_bytes += hak_cap_bytes(class, cap) - hak_cap_bytes(class, back->cap);
     back->cap = cap;
     heap->hot.bins[class].limit = back->base + cap;
     hak_bin_repay(heap, class);

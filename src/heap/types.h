@@ -210,7 +210,7 @@ struct hak_heap {
     uint64_t random;         /* state of a generator, for the length of the next countdown */
     uint32_t beats;
 
-    uint64_t cap_bytes;   /* of the caps of all bins */
+    uint64_t cap_bytes;   /* of the caps of all bins, beside the blocks that each may hold anyway */
     uint64_t lent_bytes;  /* of caps of bins that take in more than the thread allocates */
     uint64_t large_bytes; /* in the slots below */
     uint8_t large_count[HAK_LARGE_CLASSES];

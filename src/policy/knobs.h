@@ -19,8 +19,9 @@
 #define HAK_KNOBS(X)                                                                               \
     X(BIN_BYTES, bin_bytes, bytes, HAK_KiB(64), HAK_KiB(1), HAK_MiB(4), HAK_KiB(16), HAK_KiB(64),  \
       "Most bytes that one bin (one size class of one thread) may hold")                           \
-    X(THREAD_BYTES, thread_bytes, bytes, HAK_MiB(1), HAK_KiB(1), HAK_GiB(1), HAK_KiB(256),         \
-      HAK_MiB(1), "Most bytes that all bins of one thread may hold, beside a few blocks of each")  \
+    X(THREAD_BYTES, thread_bytes, bytes, HAK_KiB(512), 0, HAK_GiB(1), HAK_KiB(128), HAK_KiB(512),  \
+      "Most bytes that all bins of one thread may hold beside 16 blocks of each tiny size and 32 " \
+      "of each mid one")                                                                           \
     X(BIN_BLOCKS, bin_blocks, blocks, 512, 8, 4096, 64, 512,                                       \
       "Most blocks that one bin may hold, whatever their size")                                    \
     X(BIN_START, bin_start, blocks, 16, 4, 256, 16, 16,                                            \

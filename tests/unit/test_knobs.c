@@ -180,7 +180,7 @@ static void thread_bytes(void **state)
     (void)state;
     uint64_t little = measure("thread_bytes=64k", bytes_of_caps);
     uint64_t much = measure("thread_bytes=4m", bytes_of_caps);
-    assert_in_range(little, KIB(64), much / 3);
+    assert_in_range(little, KIB(32), much / 3);
 }
 
 static void bin_blocks(void **state)
