@@ -1,0 +1,1 @@
+"""The `hakmem` command: programs under hakmem, and allocators compared."""
