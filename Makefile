@@ -9,7 +9,8 @@ CMAKE_FLAGS ?=
 SANITIZERS = asan ubsan tsan
 CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all configure test test-release test-asan test-ubsan test-tsan test-debug demo bench peers \
+.PHONY: all configure test test-release test-python test-asan test-ubsan test-tsan test-debug demo \
+        bench peers \
         coverage format lint install clean help
 
 all: configure ## build libhakmem.so and libhakmem.a in build/
@@ -24,11 +25,18 @@ configure:
 test: ## build and run all tests: release, then under each sanitizer
 	tools/install-deps.sh test
 	$(MAKE) test-release
+	$(MAKE) test-python
 	for kind in $(SANITIZERS); do $(MAKE) test-$$kind || exit 1; done
 
 test-release: configure ## build and run the tests in build/ alone
 	cmake --build $(BUILD) -j $(JOBS)
 	cd $(BUILD) && $(CTEST)
+
+test-python: ## install the Python package into build/venv, and run its tests
+	tools/install-deps.sh python
+	test -x $(BUILD)/venv/bin/pip || python3 -m venv $(BUILD)/venv
+	$(BUILD)/venv/bin/pip install --quiet '.[test]'
+	$(BUILD)/venv/bin/pytest -q python/tests
 
 test-asan: ## likewise in build/asan; test-ubsan, test-tsan and test-debug do as it says
 test-asan test-ubsan test-tsan test-debug: test-%:

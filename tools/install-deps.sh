@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the system packages that a step needs and that are missing; touches nothing otherwise.
 #
-#   tools/install-deps.sh [build|test|programs|demo|coverage|lint]...     (default: build)
+#   tools/install-deps.sh [build|test|python|programs|demo|coverage|lint]...     (default: build)
 #
 # "programs" are the real programs that tests/compat/ runs under hakmem, and clang for the golden counts;
 # without them those tests are skipped, each saying what it lacks.
@@ -50,6 +50,12 @@ need_python() {
     have python3 && python3 -c 'import ctypes, sqlite3' 2>/dev/null ||
         need python3 python3 python3 python
 }
+need_python_package() {
+    need_build
+    need_python
+    python3 -c 'import ensurepip, venv' 2>/dev/null ||
+        need python3-venv python3-pip py3-virtualenv python-pip
+}
 need_test() {
     need_build
     need_python
@@ -86,12 +92,13 @@ for step in "${@:-build}"; do
     case $step in
         build) need_build ;;
         test) need_test ;;
+        python) need_python_package ;;
         programs) need_programs ;;
         demo) need_build && need_python ;;
         coverage) need_coverage ;;
         lint) need_lint ;;
         *)
-            echo "install-deps.sh: unknown step '$step' (build, test, programs, demo, coverage, lint)" >&2
+            echo "install-deps.sh: unknown step '$step' (build, test, python, programs, demo, coverage, lint)" >&2
             exit 2
             ;;
     esac

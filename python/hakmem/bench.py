@@ -26,10 +26,12 @@ EXPECTED = (
     run.RunError, suites.SuiteError, allocators.AllocatorError, store.StoreError, locate.Missing,
     report.ReportError, stats.StatsError,
 )  # fmt: skip
-ROUNDS = {"quick": 5}
-ROUNDS_DEFAULT = 11
+# A verdict on each of m workloads takes 1 + log2(m / 5%) rounds; against the fastest peer, which
+# the odd rounds choose, twice as many.
+ROUNDS = {"quick": 9, "full": 24}
+ROUNDS_DEFAULT = 16
 # An own command: never fewer rounds than a verdict needs, nor more than it gains from.
-OWN_LEAST, OWN_MOST = 5, 25
+OWN_LEAST, OWN_MOST = 6, 25
 OWN_TIMEOUT = 600.0
 LIBC = "glibc"
 
@@ -194,6 +196,8 @@ def print_verdict(verdict: stats.OwnVerdict, rows: list[dict], console: Console)
     table = Table(box=None, pad_edge=False)
     for name in ("allocator", "time", "CPU", "peak memory", "page faults", "÷ best time", "rounds"):
         table.add_column(name, justify="left" if name == "allocator" else "right")
+    # The same figure that the sentence below is about.
+    source = verdict.memory.source or "peak_rss_kib"
     times = {}
     for name in cells.allocators:
         good = cells.good(verdict.workload, name)
@@ -203,7 +207,7 @@ def print_verdict(verdict: stats.OwnVerdict, rows: list[dict], console: Console)
     for name in sorted(times, key=times.__getitem__):
         good = cells.good(verdict.workload, name).values()
         cpu = median(good, "user_s") + median(good, "system_s")
-        memory = median(good, "peak_rss_kib") / 1024
+        memory = median(good, source) / 1024
         faults = median(good, "minor_faults")
         style = "bold" if stats.is_hakmem(name) else ""
         table.add_row(

@@ -10,11 +10,10 @@ from pathlib import Path
 from hakmem.model import Workload
 
 # What `--suite quick` runs: of each kind the one that tells most, all together under five minutes
-# with eight allocators and five rounds.
+# with eight allocators.
 QUICK = (
-    "pair", "batch500", "bulkrandom100k", "churn64k", "mid", "large", "growhalf",
-    "ownchurn threads=2", "prodcons threads=2", "larsonloop threads=2",
-    "json", "mixed", "fragmentation",
+    "batch500", "bulkrandom100k", "churn64k", "mid", "large", "growhalf", "json",
+    "ownchurn threads=2", "larsonloop threads=2",
 )  # fmt: skip
 THREADS = (2, 8)
 LARSON_THREADS = (1, 2, 4, 8)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from core_help import WITNESS_FLAGS, build, needs_gcc
+
 from hakmem import process, proof, runner
 from hakmem.model import Allocator, Workload
 

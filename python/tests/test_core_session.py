@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from core_help import TREE, WITNESS_FLAGS, build, needs_gcc
+
 from hakmem import allocators, locate, runner, store
 from hakmem.model import ROW_COLUMNS, Allocator, Workload
 
