@@ -7,4 +7,7 @@ install(FILES $<TARGET_FILE:hakmem_static> DESTINATION ${hakmem_native})
 install(TARGETS hakwitness LIBRARY DESTINATION ${hakmem_native} NAMELINK_SKIP)
 install(TARGETS hakbench RUNTIME DESTINATION ${hakmem_native})
 install(PROGRAMS bench/peers/build.sh DESTINATION ${hakmem_native}/peers)
-install(FILES bench/peers/pins.txt DESTINATION ${hakmem_native}/peers)
+install(FILES bench/peers/pins.txt bench/peers/probe.c bench/peers/Cargo.toml bench/peers/nothing.rs
+  DESTINATION ${hakmem_native}/peers)
+install(DIRECTORY bench/workloads/rust DESTINATION ${hakmem_native}
+  PATTERN target EXCLUDE)

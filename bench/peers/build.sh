@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # Builds the allocators that hakmem is measured against, as shared libraries to preload.
 #
-#   bench/peers/build.sh [OUTDIR]        (default: build/peers)
+#   bench/peers/build.sh [OUTDIR [PEER]...]        (default: build/peers, all peers)
 #
-# Sources come from crates pinned by version and checksum in pins.txt; tcmalloc is Debian's or
-# Ubuntu's own library. All are compiled with the same class of flags: -O3 -DNDEBUG, position
+# Sources come from crates pinned by version and checksum in pins.txt; tcmalloc and tbbmalloc are
+# Debian's or Ubuntu's own libraries. All others are compiled with the same class of flags: -O3 -DNDEBUG, position
 # independent, initial-exec TLS, exported names limited to what the project itself exports.
 # Whatever a project's own release build sets beyond that (which functions are overridden, how
 # threads are cleaned up) is kept; its tuning options are left at their defaults.
 #
-# OUTDIR/versions.json says for each library what it was made from, how, and its SHA-256.
+# OUTDIR/versions.json says for each library what it was made from, how, and its SHA-256. Where
+# peers are named, it keeps what it says of the others that are in OUTDIR.
 # Environment: CC, CXX (default gcc, g++), CARGO (default cargo).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${1:-$root/build/peers}
+shift $(($# > 0))
+compiled="mimalloc2 mimalloc3 snmalloc jemalloc rpmalloc"
+peers="$compiled tcmalloc tbbmalloc"
+wanted=${*:-$peers}
 mkdir -p "$out/logs"
 out=$(cd "$out" && pwd)
 
@@ -33,7 +38,25 @@ die()
     exit 1
 }
 
-for tool in "$cc" "$cxx" "$cargo" make sha256sum; do
+# among WORD WORD...: whether the first word is one of the others.
+among()
+{
+    local word=$1 other
+    shift
+    for other in "$@"; do
+        [ "$word" != "$other" ] || return 0
+    done
+    return 1
+}
+
+crates=0
+for peer in $wanted; do
+    among "$peer" $peers || die "no peer called $peer; there are: $peers"
+    if among "$peer" $compiled; then crates=1; fi
+done
+tools="$cc $cxx sha256sum"
+[ $crates -eq 0 ] || tools="$tools $cargo make"
+for tool in $tools; do
     command -v "$tool" > /dev/null || die "$tool is needed and was not found"
 done
 
@@ -170,38 +193,79 @@ build_rpmalloc()
     record rpmalloc "$release+${pinned#*+}" "rpmalloc-sys ${pinned%%+*}" "$flags" "$cc_name"
 }
 
+# distributed LIBRARY: where the distribution has it.
+distributed()
+{
+    # Not every user has the folder of ldconfig in the path.
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p |
+        awk -v name="$1" '$1 == name && !found { print $NF; found = 1 }'
+}
+
+# package_version PACKAGE...: the version of the first that is installed.
+package_version()
+{
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f '${Version}' "$package" 2> /dev/null && return
+    done
+    echo unknown
+}
+
 build_tcmalloc()
 {
-    local found package
-    # Not every user has the folder of ldconfig in the path.
-    found=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | sed -n 's/.*libtcmalloc_minimal\.so\.4 .*=> //p' | head -1)
+    local found
+    found=$(distributed libtcmalloc_minimal.so.4)
     if [ -z "$found" ]; then
         echo "libtcmalloc_minimal.so.4 was not found: install libtcmalloc-minimal4"
         return 1
     fi
-    found=$(readlink -f "$found")
-    ln -sf "$found" "$out/tcmalloc.so"
-    package=$(dpkg-query -W -f '${Version}' libtcmalloc-minimal4 2> /dev/null ||
-        dpkg-query -W -f '${Version}' libtcmalloc-minimal4t64 2> /dev/null || echo unknown)
-    record tcmalloc "$package" "libtcmalloc-minimal4" "as the distribution builds it" "unknown"
+    ln -sf "$(readlink -f "$found")" "$out/tcmalloc.so"
+    record tcmalloc "$(package_version libtcmalloc-minimal4 libtcmalloc-minimal4t64)" \
+        "libtcmalloc-minimal4" "as the distribution builds it" "unknown"
 }
 
-echo "fetching the sources pinned in $here/pins.txt"
-rm -rf "$records" "$out/manifest"
-mkdir -p "$records" "$out/manifest"
-# Cargo writes a lock file beside the manifest: outside the source tree.
-cp "$here/Cargo.toml" "$here/nothing.rs" "$out/manifest/"
-"$cargo" vendor --quiet --manifest-path "$out/manifest/Cargo.toml" "$sources" \
-    > "$out/logs/vendor.log" 2>&1 || {
-    cat "$out/logs/vendor.log" >&2
-    die "cargo could not fetch the sources"
+# oneTBB's allocator is in two libraries: the proxy has malloc and is preloaded; it needs the other,
+# which the loader finds where the distribution has it.
+build_tbbmalloc()
+{
+    local found
+    found=$(distributed libtbbmalloc_proxy.so.2)
+    if [ -z "$found" ] || [ -z "$(distributed libtbbmalloc.so.2)" ]; then
+        echo "libtbbmalloc_proxy.so.2 was not found: install libtbbmalloc2"
+        return 1
+    fi
+    ln -sf "$(readlink -f "$found")" "$out/tbbmalloc.so"
+    record tbbmalloc "$(package_version libtbbmalloc2)" \
+        "libtbbmalloc2: libtbbmalloc_proxy.so.2, which loads libtbbmalloc.so.2" \
+        "as the distribution builds it" "unknown"
 }
-check_pins
+
+# The entries of peers that are not built now stay.
+rm -rf "$records"
+mkdir -p "$records"
+for peer in $peers; do
+    among "$peer" $wanted || [ ! -e "$out/$peer.so" ] || [ ! -e "$out/versions.json" ] ||
+        sed -n "/^  {\"name\": \"$peer\"/s/,\{0,1\}\$//p" "$out/versions.json" > "$records/$peer"
+    [ -s "$records/$peer" ] || rm -f "$records/$peer"
+done
+
+if [ $crates -eq 1 ]; then
+    echo "fetching the sources pinned in $here/pins.txt"
+    rm -rf "$out/manifest"
+    mkdir -p "$out/manifest"
+    # Cargo writes a lock file beside the manifest: outside the source tree.
+    cp "$here/Cargo.toml" "$here/nothing.rs" "$out/manifest/"
+    "$cargo" vendor --quiet --manifest-path "$out/manifest/Cargo.toml" "$sources" \
+        > "$out/logs/vendor.log" 2>&1 || {
+        cat "$out/logs/vendor.log" >&2
+        die "cargo could not fetch the sources"
+    }
+    check_pins
+fi
 
 $cc -O1 -fno-builtin "$here/probe.c" -o "$out/probe" -ldl
 
-peers="mimalloc2 mimalloc3 snmalloc jemalloc rpmalloc tcmalloc"
-for peer in $peers; do
+for peer in $wanted; do
     build "$peer"
 done
 
@@ -211,7 +275,7 @@ done
     for peer in $peers; do
         [ -e "$records/$peer" ] || continue
         printf '%s' "$separator"
-        cat "$records/$peer"
+        printf '%s' "$(cat "$records/$peer")"
         separator=$',\n'
     done
     echo

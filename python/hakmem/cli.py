@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -174,12 +174,25 @@ def peers_group() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER")
 def peers_build(names: tuple[str, ...], into: Path | None) -> None:
-    """Build them, pinned, from their source crates; needs cargo, gcc and make."""
+    """Build them, pinned, from their source crates; needs cargo, gcc and make.
+
+    NAMES: these only, such as mimalloc3 snmalloc; "rust" for the Rust program of the suite "real",
+    once for each allocator that it can be linked with.
+    """
     from hakmem import allocators
 
-    script = locate.native("peers/build.sh")
     folder = into or allocators.peers_folder_default()
-    os.execv("/bin/bash", ["bash", str(script), str(folder), *names])
+    status = 0
+    peers = [name for name in names if name != "rust"]
+    if peers or not names:
+        script = locate.native("peers/build.sh")
+        status = subprocess.run(["bash", str(script), str(folder), *peers]).returncode
+    if "rust" in names:
+        from hakmem.programs import rust
+
+        for name, path in rust.build(rust.binaries()).items():
+            click.echo(f"rust, linked with {name}: {path}")
+    sys.exit(status)
 
 
 @peers_group.command("list")

@@ -8,7 +8,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 # In a source tree: the built libraries, and the scripts as they stand.
 TREE = PACKAGE.parent.parent
-IN_TREE = {"peers/build.sh": TREE / "bench" / "peers" / "build.sh"}
+IN_TREE = {
+    "peers/build.sh": TREE / "bench" / "peers" / "build.sh",
+    "rust": TREE / "bench" / "workloads" / "rust",
+}
 
 
 class Missing(Exception):

@@ -352,6 +352,22 @@ def with_stderr(error: str, result: Measurement) -> str:
     return text[: 2 * ERROR_CHARACTERS]
 
 
+def program_pid(result: Measurement) -> int | None:
+    """The process that a driver says it drove; None where it says nothing."""
+    pids = (last_json(result.stdout) or {}).get("program_pids") or [None]
+    return pids[0]
+
+
+def driven_columns(said: dict) -> dict:
+    """Of a driver's row: the program's own figures, not those of the driver and its load generator."""
+    row = dict.fromkeys(("wall_s", "voluntary_switches", "involuntary_switches", "major_faults"))
+    row["peak_rss_kib"] = said.get("rss_kib")
+    row["minor_faults"] = said.get("faults")
+    for name in ("peak_pss_kib", "mean_rss_kib", "mean_pss_kib", "user_s", "system_s"):
+        row[name] = said.get(name)
+    return row
+
+
 def row_of(step: Step, result: Measurement, shown: proof.Proof) -> dict:
     """The row of a process that ran. Figures of one that failed are left out: nobody should mean
     them."""
@@ -370,12 +386,18 @@ def row_of(step: Step, result: Measurement, shown: proof.Proof) -> dict:
     said = last_json(result.stdout) if workload.reports else {}
     if said is None:
         return row | {"error": with_stderr("printed no figures", result)}
-    error = said_fault(said, step.allocator) or shown.error
-    if error:
-        return row | {"error": error}
+    if said.get("linked") == step.allocator.name:
+        # A driver's program with the allocator inside: the driver asked it, and glibc's heap.
+        row["proof"] = f"linked in; {said.get('glibc_kib', 0)} KiB served by glibc"
+    else:
+        error = said_fault(said, step.allocator) or shown.error
+        if error:
+            return row | {"error": error}
     figures = measured_columns(result)
     if figures["peak_rss_kib"] is None:
         figures["peak_rss_kib"] = shown.peak_rss_kib
+    if workload.driver:
+        figures |= driven_columns(said)
     try:
         figures |= figures_of(said)
     except (TypeError, ValueError) as wrong:
@@ -403,6 +425,7 @@ class Runner:
         self.counters = counters
         self.sample_ms = sample_ms
         self.budget_s = budget_s
+        self.results: dict[tuple[str, int], tuple[str, str]] = {}
         self.steps = plan(rounds, workloads, allocators, warm_up)
 
     def to_do(self) -> list[Step]:
@@ -431,11 +454,23 @@ class Runner:
             # Without a process there is nothing to prove, and its error says why.
             shown = proof.Proof(False, "", 0, "") if not result.pid else proof.judge(
                 folder, step.allocator, self.aside,
-                pid=None if step.workload.driver else result.pid, command=command[0],
+                pid=program_pid(result) if step.workload.driver else result.pid,
+                command=command[0],
             )  # fmt: skip
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return row_of(step, result, shown)
+        row = row_of(step, result, shown)
+        if not row.get("error") and step.workload.reports:
+            row["error"] = self._other_result(step, last_json(result.stdout) or {})
+        return row
+
+    def _other_result(self, step: Step, said: dict) -> str:
+        """What is wrong where a program computed something else than under the allocator before."""
+        if "hash" not in said:
+            return ""
+        key = (step.workload.key, step.seed)
+        first, who = self.results.setdefault(key, (said["hash"], step.allocator.name))
+        return "" if first == said["hash"] else f"its result is not the one that {who} gave"
 
     def _records_in(self) -> Path:
         """In memory where that can be had: a short process would wait for a disk."""

@@ -44,7 +44,7 @@ KNOWN = {
     "hakmem": ("#D55E00", "s"), "glibc": ("#868b94", "o"), "mimalloc2": ("#0072B2", "^"),
     "mimalloc3": ("#56B4E9", "v"), "mimalloc": ("#0072B2", "^"), "jemalloc": ("#CC79A7", "D"),
     "tcmalloc": ("#009E73", ">"), "snmalloc": ("#C9A400", "X"), "rpmalloc": ("#8467C8", "P"),
-    "tbb": ("#96714A", "<"),
+    "tbbmalloc": ("#96714A", "<"),
 }  # fmt: skip
 SPARE = ("#44AA99", "#B5446E", "#7F9C2F", "#5B7FB5", "#B89B5E", "#6D6875")
 HAKMEM_SHADES = ("#F4A261", "#A83C00", "#FFC9A3")
