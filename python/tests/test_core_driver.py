@@ -56,7 +56,8 @@ def run(root: Path, out: Path, how: list[str], allocators: list[Allocator]) -> l
     rows = []
     for index, (allocator, word) in enumerate(zip(allocators, how, strict=True)):
         workload = Workload(
-            "driven", "real", (sys.executable, str(root / "driver.py"), str(root / "program"), word),
+            "driven", "real",
+            (sys.executable, str(root / "driver.py"), str(root / "program"), word),
             environment=((DRIVER, "1"),),
         )  # fmt: skip
         path = out / f"{index}.csv"
