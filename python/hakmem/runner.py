@@ -359,8 +359,9 @@ def program_pid(result: Measurement) -> int | None:
 
 
 def driven_columns(said: dict) -> dict:
-    """Of a driver's row: the program's own figures, not those of the driver and its load generator."""
-    row = dict.fromkeys(("wall_s", "voluntary_switches", "involuntary_switches", "major_faults"))
+    """The program's own figures, in place of those of its driver and load generator."""
+    unknown = ("wall_s", "voluntary_switches", "involuntary_switches", "major_faults")
+    row = dict.fromkeys(unknown)
     row["peak_rss_kib"] = said.get("rss_kib")
     row["minor_faults"] = said.get("faults")
     for name in ("peak_pss_kib", "mean_rss_kib", "mean_pss_kib", "user_s", "system_s"):

@@ -87,6 +87,11 @@ void hak_ring_add(hak_event event, uint64_t a, uint64_t b);
 /* Nested categories each count their own whole time. */
 HAK_INLINE uint64_t hak_prof_begin(void)
 {
+#if defined(HAK_PLANTED_DELAY)
+    /* A build that is too slow on purpose: the lab must find it (tools/lab_check.py). */
+    for (int i = 0; i < HAK_PLANTED_DELAY; i++)
+        __asm__ volatile("" ::: "memory");
+#endif
     return hak_unlikely(hak_prof_on) ? hak_os_now_ns() : 0;
 }
 

@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import subprocess
+import tempfile
 import sys
 
 from compat import Failed, Skipped, environment, run, say
@@ -46,14 +47,9 @@ def find_python(modules):
 def regrtest(python, modules, options, malloc, preload, timeout):
     """Runs test modules in a process of their own. `malloc`: objects go through malloc too."""
     extra = {"PYTHONMALLOC": "malloc"} if malloc else {}
-    folder = os.path.abspath(f"tmp.{regrtest.count}")
-    regrtest.count += 1
-    os.mkdir(folder)
+    folder = tempfile.mkdtemp(prefix="tmp.", dir=os.getcwd())
     argv = [python, "-m", "test", "-v", "--tempdir", folder] + options + modules
     return run(argv, timeout, env=environment(preload, **extra), prove=preload, cwd=folder)
-
-
-regrtest.count = 0
 
 
 def text_of(result):
