@@ -9,8 +9,8 @@ import glob
 import os
 import re
 import subprocess
-import tempfile
 import sys
+import tempfile
 
 from compat import Failed, Skipped, environment, run, say
 
