@@ -106,6 +106,33 @@ def results_path(out: Path | None, title: str) -> Path:
     return Path("hakmem-results") / f"{day}-{word}.csv"
 
 
+def flag(name: str) -> str:
+    """How an option of a workload is given: by its letter too, where it has one. --rounds is how
+    often the lab measures."""
+    letter = next((f"-{short}" for short, long in suites.LETTERS.items() if long == name), "")
+    return letter if name == "rounds" else ", ".join(filter(None, (letter, f"--{name}")))
+
+
+def show_workload(name: str, console: Console) -> int:
+    """One workload with the options that it takes."""
+    entry = suites.find(name, locate.native("hakbench"))
+    console.print(f"{entry['name']} ({entry['suite']}): {entry.get('about', '')}\n")
+    table = Table("option", "default", "meaning", box=None, pad_edge=False)
+    for option in entry.get("options", []):
+        values = ", ".join(option.get("words", []))
+        meaning = f"{option['meaning']}: {values}" if values else option["meaning"]
+        table.add_row(flag(option["name"]), str(option["default"]), meaning)
+    if entry.get("threads"):
+        table.add_row(flag("threads"), ",".join(map(str, suites.THREADS)), "threads")
+    table.add_row(flag("seconds"), "1", "how long it is repeated")
+    table.add_row(flag("repeats"), "", "exactly so many repeats instead")
+    table.add_row(flag("aged"), "", "the heap littered first; --aged=0.9: 90% of the litter freed")
+    table.add_row(flag("seed"), "the round", "of sizes and orders")
+    console.print(table)
+    console.print("\nLists of values are crossed: -t 1,2,4")
+    return 0
+
+
 def show_list(console: Console) -> int:
     entries = suites.listed(locate.native("hakbench"))
     table = Table("suite", "workload", "what it stands for", box=None, pad_edge=False)
@@ -117,8 +144,8 @@ def show_list(console: Console) -> int:
     console.print(table)
     for sentence in missing:
         console.print(sentence, highlight=False)
-    console.print("\nSuites: quick, full, and each of the above. Options of a workload:")
-    console.print("hakbench WORKLOAD --help says what `hakmem bench WORKLOAD ...` passes on to it.")
+    console.print("\nSuites: quick, full, and each of the above.")
+    console.print("`hakmem bench --list WORKLOAD` shows what a workload takes.")
     return 0
 
 
@@ -298,10 +325,13 @@ def finish(
         console.print(f"No run counts. The reasons are in {out}.", highlight=False)
         return 1
     if tables or not options["no_html"]:
-        quiet = not tables
-        with open(os.devnull, "w") if quiet else sys.stdout as target:
-            shown = show_report(out, options, target, quiet)
-        if quiet and shown is not None and shown.page is not None:
+        draw = not options["no_html"]
+        with contextlib.ExitStack() as stack:
+            if not tables:
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            shown = report.show(out, html=draw, plots=draw)
+        if not tables and shown.page is not None:
             console.print(f"\nPage: {shown.page}", highlight=False)
     console.print(f"Results: {out}", highlight=False)
     if not finished:
@@ -312,15 +342,10 @@ def finish(
     return 0
 
 
-def show_report(out: Path, options: dict, target, quiet: bool):
-    with contextlib.redirect_stdout(target) if quiet else contextlib.nullcontext():
-        return report.show(out, html=not options["no_html"], plots=not options["no_html"])
-
-
 def main(words: list[str], command: list[str], options: dict) -> int:
     console = Console()
     if options["show_list"]:
-        return show_list(console)
+        return show_workload(words[0], console) if words else show_list(console)
     if command and (words or options["suite_name"]):
         raise run.RunError("either a command after --, or a workload or suite: not both")
     if words and options["suite_name"]:

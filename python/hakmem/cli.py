@@ -82,7 +82,7 @@ def run_command(
 
 @cli.command("bench", cls=AfterDashes, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.option("--suite", "suite_name", metavar="NAME", help="quick, full, or one kind: see --list.")
-@click.option("--list", "show_list", is_flag=True, help="List suites and workloads, and end.")
+@click.option("--list", "show_list", is_flag=True, help="List workloads, or the options of one.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds (own command: by --time).")
 @click.option(
     "--time", "budget", type=click.FloatRange(5), default=90, show_default=True,
@@ -114,6 +114,7 @@ def bench_command(words: tuple[str, ...], **options) -> None:
     hakmem bench -- COMMAND ARGS     your own program: which allocator serves it best?
     hakmem bench --suite quick       a bit of everything, in five minutes
     hakmem bench --suite full        all; go on after a break by giving the same --out
+    hakmem bench --list [WORKLOAD]   what there is, and what a workload takes
     hakmem bench WORKLOAD [ITS OPTIONS]
                                      one workload; lists make a matrix: larson -t 1,2,4 -M 128,1024
     """

@@ -123,15 +123,20 @@ def split_options(arguments: list[str], entry: dict) -> dict[str, list[str]]:
     return result
 
 
-def matrix(name: str, arguments: list[str], hakbench: Path) -> list[Workload]:
-    """One workload with the user's own options; lists of values are crossed."""
+def find(name: str, hakbench: Path) -> dict:
+    """A workload by its name."""
     by_name = {entry["name"]: entry for entry in listed(hakbench)}
     name = ALIASES.get(name, name)
     if name not in by_name:
         near = [known for known in by_name if name in known or known in name]
         hint = f"; near: {' '.join(near)}" if near else "; see `hakmem bench --list`"
         raise SuiteError(f"no workload called {name}{hint}")
-    entry = by_name[name]
+    return by_name[name]
+
+
+def matrix(name: str, arguments: list[str], hakbench: Path) -> list[Workload]:
+    """One workload with the user's own options; lists of values are crossed."""
+    entry = find(name, hakbench)
     options = split_options(arguments, entry)
     if entry.get("threads"):
         options.setdefault("threads", [str(count) for count in THREADS])

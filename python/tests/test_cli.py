@@ -162,6 +162,22 @@ def test_an_own_command_gets_no_verdict(tmp_path: Path):
     assert again.returncode == 0 and "Time:" in again.stdout
 
 
+def test_a_workload_of_the_users_own_making_is_not_shown(tmp_path: Path):
+    done = hakmem(
+        "bench", "larson", "-d", "0.05", "-t", "2", "-M", "128,1024", "--rounds", "2",
+        "--only", "glibc", "--out", str(tmp_path / "r.csv"), cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "most=128" in done.stdout and "Results:" in done.stdout
+    page = next(tmp_path.rglob("*.html"))
+    assert "larson-loop" in page.read_text()
+
+
+def test_the_options_of_a_workload_are_a_secret():
+    done = hakmem("bench", "--list", "larson")
+    assert "-M, --most" in done.stdout and "-t, --threads" in done.stdout
+
+
 def test_a_command_that_fails_by_itself_is_blamed_on_an_allocator(tmp_path: Path):
     code = "import os; os.abort()"
     done = hakmem("bench", "--", sys.executable, "-c", code, cwd=tmp_path)
