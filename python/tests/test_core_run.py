@@ -332,8 +332,9 @@ def test_settings_of_other_allocators_get_through(monkeypatch, tools):
     monkeypatch.setenv("MALLOC_CONF", "x:y")
     monkeypatch.setenv("HAKMEM_MODE", "fast")
     monkeypatch.setenv("HAKMEM_NATIVE_DIR", "/nowhere")
-    assert process.measure(["env"], GLIBC).stdout.count("MALLOC_CONF") == 0
-    assert "HAKMEM_" not in process.measure(["env"], GLIBC).stdout
+    names = {line.partition("=")[0] for line in process.measure(["env"], GLIBC).stdout.split("\n")}
+    assert "MALLOC_CONF" not in names
+    assert not [name for name in names if name.startswith("HAKMEM_")]
     hakmem = process.environment_for(Allocator("hakmem-old", tools / "plain.so"), None, None, {})
     assert hakmem["HAKMEM_MODE"] == "fast" and "HAKMEM_NATIVE_DIR" not in hakmem
     assert process.measure(["env"], GLIBC, environment={"OWN": "set"}).stdout.count("OWN=set") == 1
