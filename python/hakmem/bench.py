@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from hakmem import allocators, locate, report, run, runner, stats, store, suites
+from hakmem import allocators, locate, report, run, runner, stats, store, suites, sweep
 from hakmem.model import Allocator, Workload
 from hakmem.process import Measurement, counters_available, measure
 
@@ -342,10 +342,23 @@ def finish(
     return 0
 
 
+def self_profile(words: list[str], options: dict, console: Console) -> int:
+    """The sweep takes -t and --sizes, as workloads take their options."""
+    entry = {"name": "--self-profile", "options": [{"name": "sizes"}]}
+    given = suites.split_options(words, entry)
+    unknown = sorted(set(given) - {"sizes", "threads"})
+    if unknown:
+        raise suites.SuiteError(f"--self-profile takes -t and --sizes, not {', '.join(unknown)}")
+    sizes, threads = (",".join(given.get(name, [])) for name in ("sizes", "threads"))
+    return sweep.main(sizes, threads, results_path(options["out"], "self-profile"), console)
+
+
 def main(words: list[str], command: list[str], options: dict) -> int:
     console = Console()
     if options["show_list"]:
         return show_workload(words[0], console) if words else show_list(console)
+    if options["self_profile"]:
+        return self_profile(words, options, console)
     if command and (words or options["suite_name"]):
         raise run.RunError("either a command after --, or a workload or suite: not both")
     if words and options["suite_name"]:

@@ -83,6 +83,10 @@ def run_command(
 @cli.command("bench", cls=AfterDashes, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.option("--suite", "suite_name", metavar="NAME", help="quick, full, or one kind: see --list.")
 @click.option("--list", "show_list", is_flag=True, help="List workloads, or the options of one.")
+@click.option(
+    "--self-profile", is_flag=True,
+    help="What hakmem's own slow work costs, over sizes and threads: [--sizes A,B] [-t A,B].",
+)  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds (own command: by --time).")
 @click.option(
     "--time", "budget", type=click.FloatRange(5), default=90, show_default=True,

@@ -173,6 +173,22 @@ def test_a_workload_of_the_users_own_making_is_not_shown(tmp_path: Path):
     assert "larson-loop" in page.read_text()
 
 
+def test_a_sweep_of_the_self_profile_is_empty(tmp_path: Path):
+    out = tmp_path / "profile.csv"
+    done = hakmem("bench", "--self-profile", "--sizes", "64,1024", "-t", "2", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    lines = out.read_text().splitlines()
+    assert any(line.startswith("64,2,refill,") for line in lines)
+    assert any(line.startswith("1024,2,heartbeat,") for line in lines)
+    assert "refill" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--sizes", "x"), ("--sizes", "0"), ("--chunks", "5")])
+def test_a_sweep_guesses_at_its_options(words: tuple[str, ...]):
+    done = hakmem("bench", "--self-profile", *words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
 def test_the_options_of_a_workload_are_a_secret():
     done = hakmem("bench", "--list", "larson")
     assert "-M, --most" in done.stdout and "-t, --threads" in done.stdout
