@@ -98,6 +98,26 @@ def choose(found: Sequence[Allocator], only: str | None) -> list[Allocator]:
     return [one for one in found if one.name in wanted or one.is_hakmem]
 
 
+# The scenarios ask whether hakmem's learning pays: a fixed policy against one that learns.
+SCENARIO_VARIANTS = ("baseline:mode=fast", "evolving:mode=learning")
+
+
+def variants(texts: Sequence[str], chosen: Sequence[Allocator]) -> list[Allocator]:
+    """`NAME:OPTION=VALUE,...` as hakmem with these options, called hakmem-NAME."""
+    made: list[Allocator] = []
+    base = next((one for one in chosen if one.name == "hakmem"), None)
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        if not colon or not re.fullmatch(r"[a-z0-9_]+", name) or base is None:
+            raise run.RunError(
+                f"--variant takes NAME:OPTION=VALUE,..., such as big:bin_bytes=256k, not {text}"
+            )
+        settings = run.parse_settings(tuple(rest.split(",")))
+        about = {**base.about, "settings": settings}
+        made.append(Allocator(f"hakmem-{name}", base.library, base.version, about))
+    return made
+
+
 def results_path(out: Path | None, title: str) -> Path:
     if out is not None:
         return out
@@ -154,6 +174,7 @@ def find_allocators(options: dict, console: Console) -> list[Allocator]:
     chosen = choose(found, options["only"])
     if not any(one.is_hakmem for one in chosen):
         raise locate.Missing("libhakmem.so was not found: pip install . bundles it")
+    chosen += variants(options["variants"], chosen)
     for sentence in missing:
         console.print(f"[dim]not compared: {sentence}[/]", highlight=False)
     names = ", ".join(f"{one.name} {one.version}".strip() for one in chosen)
@@ -281,6 +302,8 @@ def bench_workloads(words: list[str], options: dict, console: Console) -> int:
         workloads = [replace(one, timeout=options["timeout"]) for one in workloads]
     out = results_path(options["out"], title)
     store.check_writable(out)
+    if title == "scenarios" and not options["variants"]:
+        options = {**options, "variants": SCENARIO_VARIANTS}
     chosen = find_allocators(options, console)
     for sentence in left_out:
         console.print(f"[dim]{sentence}[/]", highlight=False)

@@ -97,6 +97,10 @@ def run_command(
     "--peer", "extra", multiple=True, metavar="NAME=FILE.so", help="An allocator of your own."
 )
 @click.option(
+    "--variant", "variants", multiple=True, metavar="NAME:OPTION=VALUE,...",
+    help="hakmem with other options, as hakmem-NAME: --variant big:bin_bytes=256k.",
+)  # fmt: skip
+@click.option(
     "--peers-dir", type=click.Path(path_type=Path, file_okay=False),
     help="Where `hakmem peers build` put them.",
 )  # fmt: skip

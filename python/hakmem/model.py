@@ -22,6 +22,11 @@ class Allocator:
     about: dict = field(default_factory=dict, hash=False, compare=False)
 
     @property
+    def settings(self) -> dict[str, str]:
+        """Environment variables that make it a variant."""
+        return self.about.get("settings", {})
+
+    @property
     def is_hakmem(self) -> bool:
         return self.name.partition("-")[0] == "hakmem"
 

@@ -331,7 +331,7 @@ def end_group(pid: int) -> None:
 def environment_for(
     allocator: Allocator, witness: Path | None, folder: Path | None, own: Mapping[str, str]
 ) -> dict[str, str]:
-    environment = {**clean_environment(allocator), **own}
+    environment = {**clean_environment(allocator), **allocator.settings, **own}
     preloaded = [str(path) for path in (allocator.library, witness) if path is not None]
     if preloaded:
         environment[PRELOAD if DRIVER in own else "LD_PRELOAD"] = ":".join(preloaded)

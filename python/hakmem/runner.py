@@ -90,7 +90,7 @@ def plan_hash(steps: Sequence[Step]) -> str:
         (
             *step.done_key, step.position, Path(step.workload.command[0]).name,
             step.workload.command[1:], step.workload.environment,
-            step.allocator.about.get("sha256") or step.allocator.version,
+            step.allocator.about.get("sha256") or step.allocator.version, step.allocator.settings,
         )
         for step in steps
         if step.recorded

@@ -67,6 +67,8 @@ def test_an_option_does_not_reach_the_library():
         (("bench", "--cpus", "9999", "pair"), "--cpus 9999"),
         (("bench", "--cpus", "x", "pair"), "--cpus takes numbers"),
         (("bench", "--", "no-such-command-here"), "no command called no-such-command-here"),
+        (("bench", "--variant", "big", "pair"), "--variant takes NAME:OPTION=VALUE"),
+        (("bench", "--variant", "a b:x=1", "pair"), "--variant takes NAME:OPTION=VALUE"),
         (("report",), "report on what?"),
         (("report", "/no/such.csv"), "such.csv"),
     ],
@@ -171,6 +173,18 @@ def test_a_workload_of_the_users_own_making_is_not_shown(tmp_path: Path):
     assert "most=128" in done.stdout and "Results:" in done.stdout
     page = next(tmp_path.rglob("*.html"))
     assert "larson-loop" in page.read_text()
+
+
+def test_a_variant_runs_with_the_options_of_hakmem_itself(tmp_path: Path):
+    out = tmp_path / "r.csv"
+    code = "import os, sys; sys.exit(0 if os.environ.get('HAKMEM_BIN_BYTES', '') == '256k' else 3)"
+    done = hakmem(
+        "bench", "--rounds", "1", "--only", "glibc", "--variant", "big:bin_bytes=256k", "--no-html",
+        "--out", str(out), "--", sys.executable, "-c", code, cwd=tmp_path,
+    )  # fmt: skip
+    # Only the variant has the option: under the others the command ends as it does without.
+    assert "hakmem-big: 1 runs don't count" in done.stdout, done.stdout + done.stderr
+    assert "hakmem: 1 runs" not in done.stdout
 
 
 def test_a_sweep_of_the_self_profile_is_empty(tmp_path: Path):
