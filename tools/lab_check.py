@@ -31,7 +31,7 @@ WORKLOADS = (
     "pair", "batch500", "fifo100k", "bulkrandom100k", "churn1k", "mid", "growhalf", "randommixed"
 )  # fmt: skip
 ROUNDS_OF_ONE, COMPARISONS, FALSE_SHARE = 6, 200, 0.05
-PLANTED_ROUNDS = 14
+PLANTED_ROUNDS = 24
 
 
 def library(name: str, path: Path) -> Allocator:
