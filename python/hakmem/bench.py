@@ -28,7 +28,7 @@ EXPECTED = (
 )  # fmt: skip
 # A verdict on each of m workloads takes 1 + log2(m / 5%) rounds; against the fastest peer, which
 # the odd rounds choose, twice as many.
-ROUNDS = {"quick": 9, "full": 24}
+ROUNDS = {"quick": 16, "full": 24}
 ROUNDS_DEFAULT = 16
 # An own command: never fewer rounds than a verdict needs, nor more than it gains from.
 OWN_LEAST, OWN_MOST = 6, 25
