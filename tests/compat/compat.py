@@ -219,16 +219,22 @@ def prove_tree(pid, at_least, lib=None):
     """Proves that a process and its descendants, `at_least` so many together, are served."""
     if not (PROVE and LIB):
         return
-    wait_for(lambda: len(tree(pid)) >= at_least, f"{at_least} processes under {pid}")
-    judged = 0
-    for member in tree(pid):
-        try:
-            prove_pid(member, lib)
-            judged += 1
-        except Failed:
-            if os.path.exists(f"/proc/{member}/maps") and not is_zombie(member):
-                raise
-    check(judged >= at_least, f"only {judged} processes could be judged")
+    judged = set()
+
+    def enough():
+        # Some end before they are looked at; others come.
+        for member in tree(pid):
+            if member in judged:
+                continue
+            try:
+                prove_pid(member, lib)
+                judged.add(member)
+            except Failed:
+                if os.path.exists(f"/proc/{member}/maps") and not is_zombie(member):
+                    raise
+        return len(judged) >= at_least
+
+    wait_for(enough, f"{at_least} processes under {pid} that can be judged")
 
 
 _said = set()
