@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hakmem import locate, proof
+from hakmem.allocators import LAB_SETTINGS
 from hakmem.allocators import aside_folder, session_folder, take, take_witness
 from hakmem.model import Allocator, Workload
 from hakmem.process import Measurement, last_json, measure, thin
@@ -149,7 +150,12 @@ def machine() -> dict:
         "load_before": read_text("/proc/loadavg"),
         "virtual": "hypervisor" in fields.get("flags", "").split(),
         "compiler": first_line(compiler, "--version") if compiler else "",
-        "settings": {k: v for k, v in os.environ.items() if k.startswith("HAKMEM_")},
+        # Those that reach hakmem: not where the lab finds its files.
+        "settings": {
+            k: v
+            for k, v in os.environ.items()
+            if k.startswith("HAKMEM_") and k not in LAB_SETTINGS
+        },
     }
 
 

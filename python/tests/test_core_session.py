@@ -387,6 +387,13 @@ def test_a_budget_is_overrun_or_nothing_is_compared(tools, tmp_path):
     assert len(store.read(tmp_path / "r.csv").rows) == 1
 
 
+def test_a_results_file_tells_where_the_lab_finds_its_files(monkeypatch):
+    monkeypatch.setenv("HAKMEM_PEERS", "/somewhere/peers")
+    monkeypatch.setenv("HAKMEM_MODE", "fast")
+    settings = runner.machine()["settings"]
+    assert settings["HAKMEM_MODE"] == "fast" and "HAKMEM_PEERS" not in settings
+
+
 def test_the_machine_is_not_described():
     about = runner.machine()
     assert about["cpus"] >= 1 and about["kernel"] and isinstance(about["virtual"], bool)
