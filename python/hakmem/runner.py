@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hakmem import locate, proof
-from hakmem.allocators import LAB_SETTINGS
-from hakmem.allocators import aside_folder, session_folder, take, take_witness
+from hakmem.allocators import LAB_SETTINGS, aside_folder, session_folder, take, take_witness
 from hakmem.model import Allocator, Workload
 from hakmem.process import Measurement, last_json, measure, thin
 from hakmem.store import Store
